@@ -7,8 +7,8 @@ from memcfg._missing import by_name
 __all__ = ["DATA", "DATASET", "TOP"]
 
 _FILES = (
-    "read records in a generator, and make a dataset of it with "
-    "Dataset.from_generator; Dataset.from_tensor_slices takes memory-mapped files"
+    "memcfg.data reads records, lines, CSV and arrays; Dataset.map and "
+    "Dataset.from_generator take functions that read anything else"
 )
 
 TOP = by_name(
@@ -33,7 +33,8 @@ TOP = by_name(
             "memcfg.nn.ops computes with symbolic tensors; use NumPy for arrays"
         ),
         "distribute tpu dtensor": "a model is on one device",
-        "io image audio strings lookup": _FILES,
+        "io": "memcfg.data has TFRecordWriter, parse_example and FixedLenFeature",
+        "image audio strings lookup": _FILES,
         "losses metrics optimizers initializers": "it is in memcfg.nn",
         "saved_model lite train Module": (
             "Model.save and memcfg.nn.models.load_model keep models"
@@ -54,16 +55,12 @@ TOP = by_name(
 )
 DATA = by_name(
     {
-        "FixedLengthRecordDataset TFRecordDataset TextLineDataset": _FILES,
         "Iterator IteratorSpec": "it is memcfg.data.DatasetIterator",
-        "DatasetSpec": "use Dataset.element_spec",
         "NumpyIterator": "a dataset's elements are NumPy arrays: iterate over it",
     }
 )
 DATASET = by_name(
     {
-        "list_files": "use sorted(glob.glob(pattern)) and Dataset.from_tensor_slices",
-        "window": "slice the arrays in a generator, and use Dataset.from_generator",
         "get_single_element": "use next(iter(dataset))",
         "bucket_by_sequence_length": "use padded_batch, with rows sorted by length",
         "ragged_batch sparse_batch": "use padded_batch",

@@ -50,6 +50,7 @@ VALUES = (
     ("thresholds", {"Precision", "Recall"}, [0.1, 0.5], "one threshold"),
     ("multi_label", {"AUC"}, True, "all labels counted together"),
     ("shape", {"Input"}, (None, 3), "known lengths of a sample"),
+    ("use_multiprocessing", {"PyDataset", "Sequence"}, True, "threads only"),
     ("factor", {"OrthogonalRegularizer"}, 0.01, "not supported: take `L2`"),
 )
 

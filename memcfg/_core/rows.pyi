@@ -4,7 +4,7 @@ from typing import Any, Self, TypeAlias, final
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["RandomWords", "RowWriter", "ShuffleOrder", "read_rows"]
+__all__ = ["RandomWords", "RowWriter", "ShuffleOrder", "crc32c", "read_rows"]
 
 _Numbers: TypeAlias = npt.NDArray[np.int64]
 
@@ -37,6 +37,7 @@ class RowWriter:
         unpack: bool,
     ) -> tuple[int, tuple[Any, ...]]: ...
 
+def crc32c(data: bytes | bytearray | memoryview, before: int = 0) -> int: ...
 def read_rows(
     fd: int, offset: int, row_bytes: int, rows: _Numbers, out: npt.NDArray[Any]
 ) -> None: ...

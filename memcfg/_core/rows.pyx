@@ -1,7 +1,8 @@
 # distutils: language = c++
 """Rows: the order in which a shuffle sends them, those of a file, and of batches.
 
-The functions of `shuffle_order.hpp` and `read_rows.hpp` link nothing else of the core.
+The functions of `shuffle_order.hpp`, `read_rows.hpp` and `crc32c.hpp` link nothing else
+of the core.
 """
 
 cimport cython
@@ -18,7 +19,7 @@ from memcfg.errors import FormatError
 
 cnp.import_array()
 
-__all__ = ["RandomWords", "RowWriter", "ShuffleOrder", "read_rows"]
+__all__ = ["RandomWords", "RowWriter", "ShuffleOrder", "crc32c", "read_rows"]
 
 cdef enum:
     LARGE = 65536  # bytes that are worth letting other threads run meanwhile
@@ -56,6 +57,12 @@ cdef extern from "memcfg/read_rows.hpp" namespace "memcfg" nogil:
 
     RowsRead gather "memcfg::read_rows"(
         const RowFile& file, const int64_t* rows, int64_t count, char* out
+    )
+
+
+cdef extern from "memcfg/crc32c.hpp" namespace "memcfg" nogil:
+    uint32_t checksum "memcfg::crc32c"(
+        const unsigned char* data, size_t size, uint32_t before
     )
 
 
@@ -206,6 +213,18 @@ cdef int _fail(RowsRead result, RowFile file, int64_t row) except -1:
         f"the file has {size} bytes, and row {row} ends at byte {end}: it is shorter than "
         "when it was opened"
     )
+
+
+def crc32c(const unsigned char[::1] data not None, uint32_t before=0):
+    """Return the CRC-32C of bytes, or that of `before` extended to them."""
+    cdef size_t size = data.shape[0]
+    cdef const unsigned char* first = &data[0] if size else NULL
+    cdef uint32_t result
+    if size < LARGE:
+        return checksum(first, size, before)
+    with nogil:
+        result = checksum(first, size, before)
+    return result
 
 
 cdef uint64_t as_word(object number) except? 0:

@@ -48,13 +48,31 @@ from memcfg.data.dl4j._iterators import (
     MultipleEpochsIterator,
     WorkspacesShieldDataSetIterator,
 )
-from memcfg.data.elements._spec import TensorSpec
+from memcfg.data.elements._spec import DatasetSpec, TensorSpec
 from memcfg.data.engine._iterator import DatasetIterator
 from memcfg.data.experimental import (
     AUTOTUNE,
     INFINITE_CARDINALITY,
     UNKNOWN_CARDINALITY,
 )
+from memcfg.data.sources._example_messages import (
+    BytesList,
+    Example,
+    Feature,
+    Features,
+    FloatList,
+    Int64List,
+)
+from memcfg.data.sources._features import (
+    FixedLenFeature,
+    FixedLenSequenceFeature,
+    VarLenFeature,
+)
+from memcfg.data.sources._fixed_length_record_dataset import FixedLengthRecordDataset
+from memcfg.data.sources._parse_example import parse_example, parse_single_example
+from memcfg.data.sources._text_line_dataset import TextLineDataset
+from memcfg.data.sources._tfrecord_dataset import TFRecordDataset
+from memcfg.data.sources._tfrecord_writer import TFRecordOptions, TFRecordWriter
 
 __all__ = [
     "AUTOTUNE",
@@ -65,16 +83,26 @@ __all__ = [
     "AsyncShieldDataSetIterator",
     "AsyncShieldMultiDataSetIterator",
     "AutotuneOptions",
+    "BytesList",
     "DataSet",
     "DataSetCallback",
     "DataSetIterator",
     "DataSetIteratorSplitter",
     "Dataset",
     "DatasetIterator",
+    "DatasetSpec",
     "DefaultCallback",
     "DummyBlockDataSetIterator",
     "EarlyTerminationDataSetIterator",
+    "Example",
     "ExistingDataSetIterator",
+    "Feature",
+    "Features",
+    "FixedLenFeature",
+    "FixedLenSequenceFeature",
+    "FixedLengthRecordDataset",
+    "FloatList",
+    "Int64List",
     "InterleavedDataSetCallback",
     "ListDataSetIterator",
     "MultiDataSet",
@@ -83,10 +111,17 @@ __all__ = [
     "PipelineReport",
     "SplitTestAndTrain",
     "StageReport",
+    "TFRecordDataset",
+    "TFRecordOptions",
+    "TFRecordWriter",
     "TensorSpec",
+    "TextLineDataset",
     "ThreadingOptions",
+    "VarLenFeature",
     "WorkspacesShieldDataSetIterator",
     "experimental",
+    "parse_example",
+    "parse_single_example",
 ]
 
 if not TYPE_CHECKING:  # with __getattr__, a checker would accept any name

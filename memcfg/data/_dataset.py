@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Self
 
 import numpy as np
 
+from memcfg._checks import flag
 from memcfg._tensorflow_names import DATASET
 from memcfg.data._options import Options
 from memcfg.data.elements._convert import as_element, as_result
@@ -32,7 +33,9 @@ from memcfg.data.ops._order import Filter, Repeat, Select, Shuffle
 from memcfg.data.ops._padded_batch import PaddedBatch
 from memcfg.data.ops._prefetch import Prefetch
 from memcfg.data.ops._sources import Generated, Slices, signature_of, sliced, whole
+from memcfg.data.ops._window import Window
 from memcfg.data.rows._rows import range_rows
+from memcfg.data.sources._matching import matching_files
 
 if TYPE_CHECKING:
     import typing
@@ -110,13 +113,20 @@ class Dataset(metaclass=_SaysWhy):
         self._node = node
         self._options = Options() if options is None else options
 
+    @classmethod
+    def _made(cls, node: Node, options: Options | None = None) -> Self:
+        """Make a dataset; the constructor of a subclass may take something else."""
+        result = cls.__new__(cls)
+        Dataset.__init__(result, node, options)
+        return result
+
     def _then(
         self,
         step: Callable[typing.Concatenate[Node, P], Node],
         *args: P.args,
         **settings: P.kwargs,
     ) -> Self:
-        return type(self)(step(self._node, *args, **settings), self._options)
+        return self._made(step(self._node, *args, **settings), self._options)
 
     @classmethod
     def from_tensors(cls, tensors: Any, name: str | None = None) -> Self:
@@ -147,7 +157,7 @@ class Dataset(metaclass=_SaysWhy):
         >>> next(iter(mc.data.Dataset.from_tensors(([1, 2], 3.5))))
         (array([1, 2], dtype=int32), np.float32(3.5))
         """
-        return cls(whole(tensors, name or "from_tensors"))
+        return cls._made(whole(tensors, name or "from_tensors"))
 
     @classmethod
     def from_tensor_slices(cls, tensors: Any, name: str | None = None) -> Self:
@@ -187,7 +197,7 @@ class Dataset(metaclass=_SaysWhy):
         {'x': array([1, 2], dtype=int32), 'y': np.int32(5)}
         {'x': array([3, 4], dtype=int32), 'y': np.int32(6)}
         """
-        return cls(sliced(tensors, name or "from_tensor_slices"))
+        return cls._made(sliced(tensors, name or "from_tensor_slices"))
 
     @classmethod
     def from_generator(
@@ -248,7 +258,8 @@ class Dataset(metaclass=_SaysWhy):
             )
         signature = signature_of(output_types, output_shapes, output_signature)
         given = () if args is None else as_element(_arguments(args))
-        return cls(Generated(generator, given, signature, name or "from_generator"))
+        node = Generated(generator, given, signature, name or "from_generator")
+        return cls._made(node)
 
     @classmethod
     def range(
@@ -288,7 +299,59 @@ class Dataset(metaclass=_SaysWhy):
         [np.int32(5), np.int32(3), np.int32(1)]
         """
         numbers = _range(args)
-        return cls(Slices(range_rows(numbers, output_type), name or "range"))
+        return cls._made(Slices(range_rows(numbers, output_type), name or "range"))
+
+    @classmethod
+    def list_files(
+        cls,
+        file_pattern: Any,
+        shuffle: bool | None = None,
+        seed: int | None = None,
+        name: str | None = None,
+    ) -> Self:
+        """Make a dataset of the names of the files that match a pattern.
+
+        Parameters
+        ----------
+        file_pattern : path or sequence of path
+            Shell patterns, such as ``"data/*.tfrecord"``. A star also matches names
+            that begin with a dot; it does not match ``/``.
+        shuffle : bool, optional
+            Whether the names are in random order, another one in each pass; else they
+            are sorted. None: True.
+        seed : int, optional
+            The seed of the order, as for `shuffle`.
+        name : str, optional
+            Name of the step in messages and reports.
+
+        Returns
+        -------
+        Dataset
+            The names, as text. They are found when the dataset is made.
+
+        Raises
+        ------
+        TypeError
+            If an argument has the wrong type.
+        FileNotFoundError
+            If no file matches.
+
+        Examples
+        --------
+        >>> import os, tempfile
+        >>> import memcfg as mc
+        >>> folder = tempfile.mkdtemp()
+        >>> for number in range(2):
+        ...     open(os.path.join(folder, f"{number}.txt"), "w").close()
+        >>> files = mc.data.Dataset.list_files(f"{folder}/*.txt", shuffle=False)
+        >>> [os.path.basename(file) for file in files]
+        ['0.txt', '1.txt']
+        """
+        paths = matching_files(file_pattern)
+        node: Node = sliced(np.array(paths), name or "list_files")
+        if True if shuffle is None else flag(shuffle, "shuffle"):
+            node = Shuffle(node, len(paths), seed, name=name or "list_files")
+        return cls._made(node)
 
     @classmethod
     def zip(cls, *args: Any, datasets: Any = None, name: str | None = None) -> Self:
@@ -332,7 +395,7 @@ class Dataset(metaclass=_SaysWhy):
                 )
             options = options.merge(item._options)
         nodes = map_structure(lambda item: item._node, nest)
-        return cls(Zip(nodes, name or "zip"), options)
+        return cls._made(Zip(nodes, name or "zip"), options)
 
     @property
     def element_spec(self) -> Any:
@@ -394,7 +457,7 @@ class Dataset(metaclass=_SaysWhy):
             raise TypeError(
                 f"options must be memcfg.data.Options, not {type(options).__name__}"
             )
-        return type(self)(self._node, self._options.merge(options))
+        return self._made(self._node, self._options.merge(options))
 
     def take(self, count: int, name: str | None = None) -> Self:
         """Keep the first elements.
@@ -616,7 +679,7 @@ class Dataset(metaclass=_SaysWhy):
                 f"concatenate takes a dataset, not {type(dataset).__name__}"
             )
         node = Concatenate(self._node, dataset._node, name or "concatenate")
-        return type(self)(node, self._options.merge(dataset._options))
+        return self._made(node, self._options.merge(dataset._options))
 
     def enumerate(self, start: int = 0, name: str | None = None) -> Self:
         """Pair each element with its number.
@@ -643,7 +706,7 @@ class Dataset(metaclass=_SaysWhy):
         first = _integer(start, "start")
         numbers = range(first, min(first + _ENOUGH, 2**63))
         numbered = Slices(range_rows(numbers, np.int64), "range")
-        return type(self)(
+        return self._made(
             Enumerate((numbered, self._node), name or "enumerate"), self._options
         )
 
@@ -978,6 +1041,53 @@ class Dataset(metaclass=_SaysWhy):
             padding_values,
             drop_remainder,
             name or "padded_batch",
+        )
+
+    def window(
+        self,
+        size: int,
+        shift: int | None = None,
+        stride: int = 1,
+        drop_remainder: bool = False,
+        name: str | None = None,
+    ) -> Self:
+        """Make datasets of elements that follow one another.
+
+        Parameters
+        ----------
+        size : int
+            Number of elements of a window; the last windows may be smaller.
+        shift : int, optional
+            How many elements a window begins behind the one before; None: `size`.
+        stride : int, default 1
+            The distance of the elements of a window.
+        drop_remainder : bool, default False
+            Whether to drop windows that are smaller.
+        name : str, optional
+            Name of the step in messages and reports.
+
+        Returns
+        -------
+        Dataset
+            A dataset of datasets: an element that is a tuple or dict becomes one of
+            datasets. Steps that take arrays, such as `batch`, come after `flat_map`.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument has the wrong type or is out of range.
+
+        Examples
+        --------
+        >>> import memcfg as mc
+        >>> windows = mc.data.Dataset.range(5).window(3, shift=1, drop_remainder=True)
+        >>> list(windows.flat_map(lambda window: window.batch(3)))
+        [array([0, 1, 2]), array([1, 2, 3]), array([2, 3, 4])]
+        """
+        shift = size if shift is None else shift
+        made = Dataset._made
+        return self._then(
+            Window, size, shift, stride, drop_remainder, made, name or "window"
         )
 
     def unbatch(self, name: str | None = None) -> Self:

@@ -11,7 +11,7 @@ from memcfg.data.engine._batch_blocks import SPARE
 from memcfg.data.engine._iterator import DatasetIterator
 from memcfg.data.ops._batch import Batch
 from memcfg.data.ops._cache import Cache
-from memcfg.data.ops._node import INFINITE, UnaryNode
+from memcfg.data.ops._node import INFINITE, UnaryNode, require_arrays
 from memcfg.data.ops._order import Repeat, Select, Shuffle
 from memcfg.data.ops._padded_batch import PaddedBatch
 from memcfg.data.ops._prefetch import Prefetch
@@ -50,6 +50,7 @@ class StaticInfo:
 
 def static_info(dataset: Dataset) -> StaticInfo:
     """Return what is known about a dataset, without running its functions."""
+    require_arrays(dataset._node, "a model")
     node = _ending_in_prefetch(dataset._node)
     count, sizes = node.cardinality, _sizes(node)
     shuffled, numbers = _shuffled(node, max(sizes, default=1))

@@ -108,6 +108,9 @@ ARGUMENTS: dict[str, Reason] = {
     # initializers
     "input_axes": _SCALES,
     "output_axes": _SCALES,
+    # datasets of folders and arrays
+    "format": Reason("datasets are those of memcfg.data", ("tf",)),
+    "preferred_backend": Reason("datasets are those of memcfg.data"),
     # files and summaries
     "zipped": _SAVED,
     "max_shard_size": _SAVED._replace(same=()),

@@ -170,22 +170,15 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "model_from_json": "models are built by their constructors",
         },
         "utils": {
-            "*_dataset_from_directory": (
-                "list the files and their folders, and read each in Dataset.map or in "
-                "a generator (Dataset.from_generator); Pillow reads images"
+            "audio_dataset_from_directory": (
+                "take the names of Dataset.list_files, and read each in Dataset.map, "
+                "as with Python's wave or the package soundfile"
             ),
-            "array_to_img *_img img_to_array": "use Pillow and numpy.asarray",
             "FeatureSpace": _TEXT,
             "get_file": "memcfg downloads nothing: use urllib.request",
-            "split_dataset": "use Dataset.take and Dataset.skip",
-            "timeseries_dataset_from_array": (
-                "use numpy.lib.stride_tricks.sliding_window_view and "
-                "Dataset.from_tensor_slices"
-            ),
-            "PyDataset Sequence": "use memcfg.data.Dataset",
             "CustomObjectScope custom_object_scope get_custom_objects *_keras_object "
             "get_registered_* register_keras_serializable": _CONFIG,
-            "*_interactive_logging* Progbar": "use fit's verbose",
+            "*_interactive_logging*": "use fit's verbose",
             "model_to_dot plot_model": "use model.summary() and model.graph()",
             "Config": "use a dict",
             "clear_session": "model.close() frees a model's memory",

@@ -1,4 +1,4 @@
-"""Keras's utilities for data, on NumPy arrays."""
+"""Keras's utilities: arrays, datasets of folders, images, progress."""
 
 from __future__ import annotations
 
@@ -8,13 +8,38 @@ import numpy as np
 
 from memcfg.nn._keras_names import absent
 from memcfg.nn._random import set_random_seed
+from memcfg.nn.loading._image_dataset import image_dataset_from_directory
+from memcfg.nn.loading._images import array_to_img, img_to_array, load_img, save_img
+from memcfg.nn.loading._progbar import Progbar
+from memcfg.nn.loading._py_dataset import PyDataset
+from memcfg.nn.loading._split_dataset import split_dataset
+from memcfg.nn.loading._text_dataset import text_dataset_from_directory
+from memcfg.nn.loading._timeseries import timeseries_dataset_from_array
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections import abc
 
     import numpy.typing as npt
 
-__all__ = ["normalize", "pad_sequences", "set_random_seed", "to_categorical"]
+__all__ = [
+    "Progbar",
+    "PyDataset",
+    "Sequence",
+    "array_to_img",
+    "image_dataset_from_directory",
+    "img_to_array",
+    "load_img",
+    "normalize",
+    "pad_sequences",
+    "save_img",
+    "set_random_seed",
+    "split_dataset",
+    "text_dataset_from_directory",
+    "timeseries_dataset_from_array",
+    "to_categorical",
+]
+
+Sequence = PyDataset  # the name of Keras 2
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
     __getattr__ = absent(__name__)
@@ -84,7 +109,7 @@ def normalize(x: npt.ArrayLike, axis: int = -1, order: int = 2) -> npt.NDArray[A
 
 
 def pad_sequences(
-    sequences: Sequence[Sequence[Any]],
+    sequences: abc.Sequence[abc.Sequence[Any]],
     maxlen: int | None = None,
     dtype: npt.DTypeLike = "int32",
     padding: str = "pre",

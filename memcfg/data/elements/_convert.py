@@ -25,6 +25,7 @@ _INT64 = np.iinfo(np.int64)
 _FLOAT32 = float(2**128 - 2**103)  # smallest number that rounds to infinity
 _PLAIN = frozenset(map(np.dtype, "?bhilqBHILQefdFD"))  # native byte order
 _NUMBERS = frozenset(dtype.type for dtype in _PLAIN)
+_READY = _NUMBERS | {np.bytes_, np.str_}
 _SCALARS = (bool, int, float, complex, str, bytes)
 
 
@@ -49,7 +50,7 @@ def _is_ready(value: Any) -> bool:
     kind = type(value)
     if kind is np.ndarray:
         return value.ndim > 0 and value.dtype in _PLAIN
-    return kind in _NUMBERS
+    return kind in _READY
 
 
 def apply(function: Callable[..., Any] | None, element: Any) -> Any:
@@ -136,6 +137,8 @@ def read_only(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _as_element_leaf(value: Any) -> Any:
+    if type(value) is bytes:
+        return np.bytes_(value)  # an array would drop zeros at its end
     number = _as_number(value)
     return as_scalars(as_leaf(value)) if number is None else number
 

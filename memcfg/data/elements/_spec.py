@@ -103,6 +103,46 @@ class TensorSpec:
         return f"TensorSpec(shape={self.shape}, dtype={self.dtype}, name={self.name!r})"
 
 
+@dataclass(frozen=True, slots=True)
+class DatasetSpec:
+    """The spec of a leaf that is a dataset, as the elements of `Dataset.window` have.
+
+    Parameters
+    ----------
+    element_spec : nest of TensorSpec or DatasetSpec
+        The specs of the elements of that dataset.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> mc.data.Dataset.range(5).window(2).element_spec
+    DatasetSpec(element_spec=TensorSpec(shape=(), dtype=int64, name=None))
+    """
+
+    element_spec: Any
+
+    def is_compatible_with(self, spec_or_value: Any) -> bool:
+        """Return whether a dataset can match both specs.
+
+        Parameters
+        ----------
+        spec_or_value : DatasetSpec or Dataset
+            The other spec, or a dataset.
+
+        Returns
+        -------
+        bool
+            Whether the specs of their elements are compatible.
+        """
+        other = getattr(spec_or_value, "element_spec", None)
+        return same_structure(self.element_spec, other) and all(
+            mine.is_compatible_with(its)
+            for mine, its in zip(
+                flatten(self.element_spec), flatten(other), strict=True
+            )
+        )
+
+
 def spec_of(element: Any) -> Any:
     """Return the nest of specs of an element."""
     return map_structure(_leaf_spec, element)
@@ -113,6 +153,10 @@ def merge(first: Any, second: Any) -> Any:
     if not same_structure(first, second):
         raise TypeError(f"elements differ in structure: {first} and {second}")
     for one, other in zip(flatten(first), flatten(second), strict=True):
+        if DatasetSpec in (type(one), type(other)):
+            if not one.is_compatible_with(other):
+                raise TypeError(f"elements differ: {first} and {second}")
+            continue
         if not _same_dtype(one.dtype, other.dtype):
             raise TypeError(
                 f"elements differ in dtype: {one.dtype} and {other.dtype}, of "
@@ -134,7 +178,9 @@ def stacked(spec: Any, count: int | None) -> Any:
 def vague(spec: Any) -> Any:
     """Replace all sizes by None, for specs that are taken from a single element."""
 
-    def leaf(one: TensorSpec) -> TensorSpec:
+    def leaf(one: Any) -> Any:
+        if isinstance(one, DatasetSpec):
+            return DatasetSpec(vague(one.element_spec))
         dtype = np.dtype(one.dtype.kind) if one.dtype.kind in _TEXT else one.dtype
         shape = None if one.shape is None else [None] * len(one.shape)
         return TensorSpec(shape, dtype)
@@ -142,11 +188,15 @@ def vague(spec: Any) -> Any:
     return map_structure(leaf, spec)
 
 
-def _leaf_spec(leaf: Any) -> TensorSpec:
+def _leaf_spec(leaf: Any) -> Any:
+    if hasattr(leaf, "element_spec"):
+        return DatasetSpec(leaf.element_spec)
     return TensorSpec(leaf.shape, leaf.dtype)
 
 
-def _merged(one: TensorSpec, other: TensorSpec) -> TensorSpec:
+def _merged(one: Any, other: Any) -> Any:
+    if isinstance(one, DatasetSpec):
+        return DatasetSpec(merge(one.element_spec, other.element_spec))
     dtype = max(one.dtype, other.dtype, key=lambda dtype: dtype.itemsize)
     if one.dtype.kind in _TEXT and 0 in (one.dtype.itemsize, other.dtype.itemsize):
         dtype = np.dtype(one.dtype.kind)  # text of any length

@@ -16,7 +16,7 @@ from memcfg.data.engine._parallel_step import checked_calls
 from memcfg.data.engine._run import kept
 from memcfg.data.ops._batch_maker import StackingMaker
 from memcfg.data.ops._map import Map, unmapped
-from memcfg.data.ops._node import INFINITE, UNKNOWN, Node, UnaryNode
+from memcfg.data.ops._node import INFINITE, UNKNOWN, Node, UnaryNode, require_arrays
 from memcfg.data.ops._parallel_batch import ParallelBatches
 from memcfg.data.rows._rows import IteratorReader, RowReader, rows_of
 
@@ -40,6 +40,7 @@ class Batch(UnaryNode):
     name: str
 
     def __post_init__(self) -> None:
+        require_arrays(self.source, self.name)
         object.__setattr__(self, "batch_size", count(self.batch_size, "batch_size"))
         flag(self.drop_remainder, "drop_remainder")
         object.__setattr__(self, "calls", checked_calls(self.calls, self.deterministic))
@@ -148,6 +149,7 @@ class Unbatch(UnaryNode):
     name: str
 
     def __post_init__(self) -> None:
+        require_arrays(self.source, self.name)
         if not self.source.is_probed:
             map_structure(_row_spec, self.source.element_spec)
 

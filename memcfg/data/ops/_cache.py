@@ -19,12 +19,13 @@ from memcfg._core import scope_out
 from memcfg._core._holders import GivingOrder, list_holder, undemanding
 from memcfg.data._pipeline_report import StageReport
 from memcfg.data.elements._convert import read_only
+from memcfg.data.elements._held import HeldBytes
 from memcfg.data.elements._structure import flatten, map_structure
 from memcfg.data.engine._run import closing
 from memcfg.data.ops._batch import Batch
 from memcfg.data.ops._cache_file import CacheWriter, read_cache
 from memcfg.data.ops._map import Map
-from memcfg.data.ops._node import UnaryNode
+from memcfg.data.ops._node import UnaryNode, require_arrays
 from memcfg.data.ops._order import Select
 from memcfg.units import align_up
 
@@ -54,6 +55,7 @@ class Cache(UnaryNode):
     _warned: bool = field(init=False, repr=False, default=False)
 
     def __post_init__(self) -> None:
+        require_arrays(self.source, self.name)
         path = os.fsdecode(os.fspath(self.filename))
         object.__setattr__(self, "filename", path)
 
@@ -234,11 +236,14 @@ def _beginning_at(node: Node, number: int) -> Node:
 
 
 def _bytes_of(element: Any) -> int:
-    arrays = (leaf for leaf in flatten(element) if isinstance(leaf, np.ndarray))
+    leaves = (getattr(leaf, "array", leaf) for leaf in flatten(element))
+    arrays = (leaf for leaf in leaves if isinstance(leaf, np.ndarray))
     return sum(align_up(max(1, array.nbytes)) for array in arrays)
 
 
 def _copied(leaf: Any) -> Any:
+    if type(leaf) is np.bytes_:
+        return HeldBytes(leaf)
     if not isinstance(leaf, np.ndarray):
         return leaf
     copy = np.array(leaf)
@@ -247,4 +252,6 @@ def _copied(leaf: Any) -> Any:
 
 
 def _given(leaf: Any) -> Any:
+    if type(leaf) is HeldBytes:
+        return leaf.value
     return read_only(leaf) if isinstance(leaf, np.ndarray) else leaf

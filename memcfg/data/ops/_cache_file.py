@@ -35,7 +35,12 @@ import numpy as np
 from memcfg._core import fork_count
 from memcfg.data.elements._convert import as_scalars
 from memcfg.data.elements._spec import TensorSpec
-from memcfg.data.elements._structure import flatten, pack, same_structure
+from memcfg.data.elements._structure import (
+    flatten,
+    map_structure,
+    pack,
+    same_structure,
+)
 from memcfg.documents import read_count, read_json
 from memcfg.errors import FormatError
 from memcfg.files import open_file
@@ -72,6 +77,7 @@ class CacheWriter:
         _write(self._file, [_MAGIC])
 
     def add(self, element: Any) -> None:
+        element = map_structure(_scalar, element)
         leaves = [np.ascontiguousarray(leaf) for leaf in flatten(element)]
         sizes = [size for leaf in flatten(element) for size in leaf.shape]
         form = _UINT32.pack(self._form(element))
@@ -179,7 +185,9 @@ class _Reader:
         leaves = []
         for dtype, rank in zip(dtypes, axes, strict=True):
             leaf, check = self._leaf(list(islice(sizes, rank)), dtype, check)
-            leaves.append(as_scalars(leaf))
+            exact = dtype.kind == "S" and not rank
+            data = leaf.tobytes()[: dtype.itemsize] if exact else b""
+            leaves.append(np.bytes_(data) if exact else as_scalars(leaf))
         self._check(check)
         return pack(spec, leaves)
 
@@ -251,6 +259,11 @@ def _write(file: int, pieces: list[bytes | memoryview]) -> None:
             done -= len(left.pop(0))
         if done:
             left[0] = left[0][done:]
+
+
+def _scalar(leaf: Any) -> Any:
+    """Return a scalar for an array without axes: its bytes are exactly its text."""
+    return leaf[()] if type(leaf) is np.ndarray and not leaf.ndim else leaf
 
 
 def _bytes_of(array: npt.NDArray[Any]) -> memoryview:

@@ -77,6 +77,8 @@ class Interleave(UnaryNode):
         raise ValueError("the dataset has no element from which to infer element_spec")
 
     is_probed = True
+    has_datasets = False
+
     repeats = False  # it is not known of the datasets that elements become
 
     @property

@@ -48,6 +48,7 @@ class Map(UnaryNode):
         object.__setattr__(self, "calls", checked_calls(self.calls, self.deterministic))
 
     is_probed = True
+    has_datasets = False
 
     @cached_property
     def element_spec(self) -> Any:

@@ -55,6 +55,11 @@ class Node(ABC):
         return any(node.is_probed for node in self.inputs)
 
     @property
+    def has_datasets(self) -> bool:
+        """Whether elements consist of datasets, as those of a window do."""
+        return any(node.has_datasets for node in self.inputs)
+
+    @property
     def repeats(self) -> bool:
         """Whether each pass gives the same elements in the same order.
 
@@ -83,6 +88,15 @@ class Node(ABC):
     def rows(self, run: Run) -> RowStream:
         """Begin a pass over row numbers, if `has_rows`."""
         raise NotImplementedError
+
+
+def require_arrays(source: Node, what: str) -> None:
+    """Raise TypeError if elements are datasets, where arrays are needed."""
+    if source.has_datasets:
+        raise TypeError(
+            f"{what} takes arrays, but window gives datasets: use flat_map, as in "
+            "window(n).flat_map(lambda window: window.batch(n))"
+        )
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,6 +16,7 @@ import numpy as np
 from memcfg._checks import count, flag
 from memcfg._core import scope_out
 from memcfg._core.rows import RandomWords, ShuffleOrder
+from memcfg.data.elements._held import given, has_bytes, held
 from memcfg.data.elements._structure import call
 from memcfg.data.engine._run import closing, kept
 from memcfg.data.ops._node import INFINITE, UNKNOWN, Node, UnaryNode
@@ -259,8 +260,12 @@ class Shuffle(UnaryNode):
 
     def _shuffled(self, order: ShuffleOrder, run: Run) -> Iterator[Any]:
         slots: list[Any] = []  # an element's number in `order` is its slot
-        free = -1
+        free, holds = -1, None
         for element in kept(self.source.elements(run)):
+            if holds is None:
+                holds = has_bytes(element)
+            if holds:
+                element = held(element)
             if free < 0:
                 free = len(slots)
                 slots.append(element)
@@ -269,12 +274,12 @@ class Shuffle(UnaryNode):
             del element
             free = order.exchange(free)
             if free >= 0:
-                yield _taken(slots, free)
+                yield given(_taken(slots, free)) if holds else _taken(slots, free)
             elif run.closed:
                 return
         for numbers in _drained(order, run):
             for number in numbers.tolist():
-                yield _taken(slots, number)
+                yield given(_taken(slots, number)) if holds else _taken(slots, number)
 
 
 def _taken(slots: list[Any], slot: int) -> Any:

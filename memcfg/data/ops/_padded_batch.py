@@ -17,7 +17,7 @@ from memcfg.data.elements._structure import flatten, is_nest, pack, same_structu
 from memcfg.data.ops._batch import batches, cardinality_of_batches, reader_of
 from memcfg.data.ops._batch_maker import TEXT, BatchMaker
 from memcfg.data.ops._map import Map, unmapped
-from memcfg.data.ops._node import UnaryNode
+from memcfg.data.ops._node import UnaryNode, require_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -42,6 +42,7 @@ class PaddedBatch(UnaryNode):
     name: str
 
     def __post_init__(self) -> None:
+        require_arrays(self.source, self.name)
         object.__setattr__(self, "batch_size", count(self.batch_size, "batch_size"))
         flag(self.drop_remainder, "drop_remainder")
         if not self.source.is_probed:

@@ -13,6 +13,7 @@ from memcfg.nn._random import fixed_seed, next_seed
 from memcfg.nn.inputs._array_source import ArraySource
 from memcfg.nn.inputs._samples import samples
 from memcfg.nn.inputs._stream_source import StreamSource
+from memcfg.nn.loading._py_dataset import Epochs, PyDataset
 
 if TYPE_CHECKING:
     from memcfg.memory import Resource
@@ -68,6 +69,8 @@ def fit_sources(
     if shuffle not in (None, True, False):
         raise TypeError(f"shuffle is True or False, not {shuffle!r}")
     table = check_class_weight(class_weight)
+    if isinstance(x, PyDataset):
+        x, shuffle = Epochs(x, shuffle=shuffle is not False), None
     if _is_stream(wanted, x, y):
         _refuse(
             x,

@@ -26,6 +26,7 @@ from memcfg.nn.inputs._elements import (
     weights_of,
 )
 from memcfg.nn.inputs._samples import columns, samples
+from memcfg.nn.loading._py_dataset import Epochs, PyDataset
 from memcfg.runtime import with_margin
 from memcfg.units import align_up
 
@@ -61,6 +62,8 @@ class _IterableOrigin:
     """Origin of passes over any other iterable of batches."""
 
     def __init__(self, iterable: Iterable[Any]) -> None:
+        if isinstance(iterable, PyDataset):
+            iterable = Epochs(iterable, shuffle=False)
         self._made = not isinstance(iterable, DataSetIterator)
         self._base: DataSetIterator = (
             iterable
@@ -69,6 +72,8 @@ class _IterableOrigin:
         )
         self._passes = 0
         count = len(iterable) if isinstance(iterable, list | tuple) else None
+        if isinstance(iterable, Epochs):
+            count = iterable.num_batches
         self.static_info = StaticInfo(count, False, None, (), 0)
 
     @property

@@ -60,18 +60,18 @@ class _Console(Console):
 class _Bar(RichProgress):
     """A progress bar with the time per step, and a line of numbers below it."""
 
-    def __init__(self, title: str, total: int | None, wide: int) -> None:
+    def __init__(self, title: str, total: int | None, wide: int, width: int) -> None:
         self.numbers: Sequence[str] = ()
         super().__init__(
             TextColumn("{task.description}", table_column=_whole(cell_len(title))),
             MofNCompleteColumn(table_column=_whole(wide)),
-            BarColumn(bar_width=_BAR, table_column=_whole(_BAR)),
+            BarColumn(bar_width=width, table_column=_whole(width)),
             TextColumn("{task.fields[rate]}", table_column=Column(no_wrap=True)),
             console=_Console(file=sys.stdout),
             auto_refresh=False,
         )
         self._task = self.add_task(title, total=total, rate="")
-        self._left = self.console.width - cell_len(title) - wide - _BAR - 3
+        self._left = self.console.width - cell_len(title) - wide - width - 3
 
     def draw(self, done: int, rate: str, numbers: Sequence[str]) -> None:
         """Show the numbers, next to the bar if they fit there."""
@@ -123,11 +123,18 @@ class Progress:
         steps: int | None,
         title: str = "",
         logs: Callable[[], Mapping[str, float]] = dict,
+        *,
+        width: int = _BAR,
+        interval: float = _REFRESH_SECONDS,
+        unit: str = "step",
     ) -> None:
         self._verbose = verbose
         self._steps = steps  # None if unknown
         self._title = title
         self._logs = logs  # the logs so far
+        self._width = width  # of the bar, in characters
+        self._interval = interval  # minimum time between two updates of a bar
+        self._unit = unit
         self._done = 0
         self._started = self._stepped = self._shown = time.perf_counter()
         self._bar: _Bar | _Output | None = None
@@ -137,11 +144,11 @@ class Progress:
             self._bar = _Output(self._title, self._steps)
         elif self._verbose == 1:
             wide = 2 * len(self._total) + 1
-            self._bar = bar = _Bar(self._title, self._steps, wide)
+            self._bar = bar = _Bar(self._title, self._steps, wide, self._width)
             bar.start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None = None, *_: object) -> None:
         if kind is None and self._verbose == 2 and self._done:
             prefix = f"{self._title} - " if self._title else ""
             seconds = time.perf_counter() - self._started
@@ -154,9 +161,13 @@ class Progress:
 
     def step(self) -> None:
         """Report that a step is done."""
-        self._done += 1
+        self.move(self._done + 1)
+
+    def move(self, done: int) -> None:
+        """Report that so many steps are done."""
+        self._done = done
         self._stepped = time.perf_counter()
-        if self._bar and self._stepped - self._shown >= _REFRESH_SECONDS:
+        if self._bar and self._stepped - self._shown >= self._interval:
             self._shown = self._stepped
             self._draw()
 
@@ -176,7 +187,7 @@ class Progress:
     def _rate(self) -> str:
         # The time of validation, after the last step, is not included.
         milliseconds = 1e3 * (self._stepped - self._started) / max(1, self._done)
-        return f"{milliseconds:.1f} ms/step"
+        return f"{milliseconds:.1f} ms/{self._unit}"
 
     def _numbers(self) -> list[str]:
         return [f"{name}: {value:.4f}" for name, value in self._logs().items()]
