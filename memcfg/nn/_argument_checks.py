@@ -180,18 +180,21 @@ def resolve_padding(
     sizes: Sequence[int],
     window: Sequence[int],
     strides: Sequence[int],
-    dilation: Sequence[int] = (1, 1),
-) -> tuple[Pair, Pair]:
-    """Return the padding of both axes in zeros, by TensorFlow's rules for names."""
+    dilation: Sequence[int] | None = None,
+) -> Sides:
+    """Return the padding of all axes in zeros, by TensorFlow's rules for names.
+
+    Numbers are of the last axes, and causal padding is of the last one.
+    """
+    none = ((0, 0),) * len(sizes)
     if not isinstance(padding, str):
-        rows, columns = ((0, 0), *padding)[-2:]
-        return rows, columns
+        return (*none, *padding)[-len(sizes) :]
+    dilation = (1,) * len(sizes) if dilation is None else dilation
     if padding == "valid":
-        return (0, 0), (0, 0)
+        return none
     if padding == "causal":
-        return (0, 0), ((window[1] - 1) * dilation[1], 0)
-    rows, columns = map(_same, sizes, window, strides, dilation)
-    return rows, columns
+        return (*none[1:], ((window[-1] - 1) * dilation[-1], 0))
+    return tuple(map(_same, sizes, window, strides, dilation))
 
 
 def _same(size: int, window: int, stride: int, dilation: int) -> Pair:

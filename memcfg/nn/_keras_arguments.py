@@ -76,6 +76,7 @@ ARGUMENTS: dict[str, Reason] = {
     "lora_rank": _LORA,
     "lora_alpha": _LORA,
     "quantization_config": Reason("weights are float32"),
+    "gptq_unpacked_column_size": Reason("weights are float32"),
     "noise_shape": Reason("to drop whole channels, use SpatialDropout1D or 2D"),
     "batch_input_shape": Reason("use Input(shape, batch_size)"),
     "weights": Reason("use layer.set_weights once shapes are known"),

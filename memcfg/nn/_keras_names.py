@@ -74,27 +74,13 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "FlaxLayer JaxLayer TFSMLayer TorchModuleWrapper": (
                 "memcfg cannot trace layers of other frameworks"
             ),
-            "RNN *Cell StackedRNNCells": (
-                "use SimpleRNN, LSTM or GRU; custom cells are not supported"
-            ),
-            "AdaptiveAveragePooling?D": ("use AveragePooling, with a fixed window"),
-            "AdaptiveMaxPooling?D": ("use MaxPooling, with a fixed window"),
-            "ConvLSTM?D SpectralNormalization": _LATER,
+            "SpectralNormalization": _LATER,
             "ActivityRegularization": (
                 "pass activity_regularizer to the layer before it"
             ),
             "AlphaDropout": "use Dropout or GaussianDropout",
-            "EinsumDense": "use Dense, Permute and Reshape, or the operator @",
-            "GroupQueryAttention": "use MultiHeadAttention",
-            "Identity": "use Activation(None)",
             "InputLayer": "use Input(shape)",
             "InputSpec": "a layer checks its inputs when it is called",
-            "Lambda": "write a Layer with call, or your own op (docs/ops.md)",
-            "RMSNormalization": "use LayerNormalization",
-            "UnitNormalization": (
-                "use LayerNormalization, or divide by a root of nn.ops"
-            ),
-            "Wrapper": "write a Layer that has another as its attribute",
             "deserialize serialize": _CONFIG,
         },
         "losses": {

@@ -17,9 +17,16 @@ from memcfg.nn.layers._activations import (
     ReLU,
     Softmax,
 )
+from memcfg.nn.layers._adaptive import (
+    AdaptiveAveragePooling1D,
+    AdaptiveAveragePooling2D,
+    AdaptiveMaxPooling1D,
+    AdaptiveMaxPooling2D,
+)
 from memcfg.nn.layers._attention import (
     AdditiveAttention,
     Attention,
+    GroupQueryAttention,
     MultiHeadAttention,
 )
 from memcfg.nn.layers._basic import Dense, Flatten
@@ -39,11 +46,14 @@ from memcfg.nn.layers._conv import (
     SeparableConvolution1D,
     SeparableConvolution2D,
 )
+from memcfg.nn.layers._conv_recurrent import ConvLSTM1D, ConvLSTM2D
+from memcfg.nn.layers._einsum import EinsumDense
 from memcfg.nn.layers._embedding import (
     Embedding,
     PositionEmbedding,
     ReversibleEmbedding,
 )
+from memcfg.nn.layers._lambda import Identity, Lambda
 from memcfg.nn.layers._layer import Input, Layer, SymbolicTensor
 from memcfg.nn.layers._masking import Masking
 from memcfg.nn.layers._merge import (
@@ -76,6 +86,8 @@ from memcfg.nn.layers._norm import (
     GroupNormalization,
     LayerNormalization,
     LocalResponseNormalization,
+    RMSNormalization,
+    UnitNormalization,
 )
 from memcfg.nn.layers._pool import (
     AveragePooling1D,
@@ -110,7 +122,14 @@ from memcfg.nn.layers._reshape import (
     ZeroPadding1D,
     ZeroPadding2D,
 )
-from memcfg.nn.layers._wrappers import Bidirectional, TimeDistributed
+from memcfg.nn.layers._rnn import RNN
+from memcfg.nn.layers._rnn_cells import (
+    GRUCell,
+    LSTMCell,
+    SimpleRNNCell,
+    StackedRNNCells,
+)
+from memcfg.nn.layers._wrappers import Bidirectional, TimeDistributed, Wrapper
 
 SymbolicTensor.operators = _operators
 
@@ -118,7 +137,12 @@ __all__ = [
     "ELU",
     "GRU",
     "LSTM",
+    "RNN",
     "Activation",
+    "AdaptiveAveragePooling1D",
+    "AdaptiveAveragePooling2D",
+    "AdaptiveMaxPooling1D",
+    "AdaptiveMaxPooling2D",
     "Add",
     "AdditiveAttention",
     "Attention",
@@ -134,6 +158,8 @@ __all__ = [
     "Conv1DTranspose",
     "Conv2D",
     "Conv2DTranspose",
+    "ConvLSTM1D",
+    "ConvLSTM2D",
     "Convolution1D",
     "Convolution1DTranspose",
     "Convolution2D",
@@ -145,8 +171,10 @@ __all__ = [
     "DepthwiseConv2D",
     "Dot",
     "Dropout",
+    "EinsumDense",
     "Embedding",
     "Flatten",
+    "GRUCell",
     "GaussianDropout",
     "GaussianNoise",
     "GlobalAveragePooling1D",
@@ -158,7 +186,11 @@ __all__ = [
     "GlobalMaxPooling1D",
     "GlobalMaxPooling2D",
     "GroupNormalization",
+    "GroupQueryAttention",
+    "Identity",
     "Input",
+    "LSTMCell",
+    "Lambda",
     "Layer",
     "LayerNormalization",
     "LeakyReLU",
@@ -177,6 +209,7 @@ __all__ = [
     "PReLU",
     "Permute",
     "PositionEmbedding",
+    "RMSNormalization",
     "ReLU",
     "RepeatVector",
     "Rescaling",
@@ -187,14 +220,18 @@ __all__ = [
     "SeparableConvolution1D",
     "SeparableConvolution2D",
     "SimpleRNN",
+    "SimpleRNNCell",
     "Softmax",
     "SpatialDropout1D",
     "SpatialDropout2D",
+    "StackedRNNCells",
     "Subtract",
     "SymbolicTensor",
     "TimeDistributed",
+    "UnitNormalization",
     "UpSampling1D",
     "UpSampling2D",
+    "Wrapper",
     "ZeroPadding1D",
     "ZeroPadding2D",
     "add",

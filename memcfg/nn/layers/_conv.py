@@ -41,6 +41,7 @@ __all__ = [
     "SeparableConv2D",
     "SeparableConvolution1D",
     "SeparableConvolution2D",
+    "convolve",
 ]
 
 Window = int | tuple[int, ...]
@@ -114,6 +115,37 @@ def _channels(layer: Any, shapes: Sequence[Shape]) -> int:
         wanted = "sequences (None, steps, channels)"
     layer.require_rank(shapes[0], layer.rank + 1, wanted)
     return shapes[0][-1]
+
+
+def convolve(
+    scope: Scope,
+    x: int,
+    kernel: int,
+    padding: str | Sides,
+    strides: tuple[int, ...],
+    dilation: tuple[int, ...],
+    groups: int = 1,
+) -> int:
+    """Append a convolution of sequences or images, in their own rank."""
+    shape = scope.builder.shape(x)
+    one = (1,) * (4 - len(shape))
+    if one:
+        (x,) = scope.apply("reshape", (x,), {"shape": (shape[0], 1, *shape[1:])})
+        wide = {"shape": (1, *scope.builder.shape(kernel))}
+        (kernel,) = scope.apply("reshape", (kernel,), wide)
+    sizes, window = scope.builder.shape(x)[1:-1], scope.builder.shape(kernel)[:-2]
+    how = one + strides, one + dilation
+    attributes = {
+        "strides": how[0],
+        "padding": resolve_padding(padding, sizes, window, *how),
+        "dilation": how[1],
+        "groups": groups,
+    }
+    (y,) = scope.apply("conv2d", (x, kernel), attributes)
+    if one:
+        samples, _, *sample = scope.builder.shape(y)
+        (y,) = scope.apply("reshape", (y,), {"shape": (samples, *sample)})
+    return y
 
 
 def _with_bias(layer: Any, units: int, *kernels: WeightSpec) -> tuple[WeightSpec, ...]:

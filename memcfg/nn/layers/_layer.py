@@ -373,6 +373,7 @@ class Scope:
     _: KW_ONLY
     training: bool  # the mode; `builder.training` says if gradients follow
     call: int = 0
+    sequence: int | None = None  # the call of an `RNN` of which this is a step
     step: Callable[[], int] | None = None
     trainable: bool = True  # whether the layer is not frozen
     details: Any = None  # arguments of the call

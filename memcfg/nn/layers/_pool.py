@@ -38,6 +38,7 @@ __all__ = [
     "MaxPooling1D",
     "MaxPooling2D",
     "MaxUnpooling2D",
+    "check_windowed",
 ]
 
 Window = int | tuple[int, ...]
@@ -74,7 +75,7 @@ def _take(
     Layer.__init__(layer, name)
 
 
-def _specs(layer: Any, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+def check_windowed(layer: Any, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
     """Check the rank and return no weights."""
     wanted = "images (None, height, width, channels)"
     if layer.rank == 1:
@@ -187,7 +188,7 @@ class MaxPooling2D(_Windowed, Layer):
     __slots__ = (*_SLOTS, "return_indices")
 
     rank: ClassVar[int] = 2
-    specs = _specs
+    specs = check_windowed
     trace = _trace_max_and_places
 
     def __init__(
@@ -244,7 +245,7 @@ class MaxUnpooling2D(_Windowed, Layer):
 
     arity: ClassVar[int | None] = 2
     rank: ClassVar[int] = 2
-    specs = _specs
+    specs = check_windowed
 
     def __init__(
         self,
@@ -297,7 +298,7 @@ class AveragePooling2D(_Windowed, Layer):
     __slots__ = _SLOTS
 
     rank: ClassVar[int] = 2
-    specs = _specs
+    specs = check_windowed
     trace = _trace_average
 
     def __init__(
@@ -333,7 +334,7 @@ class MaxPooling1D(_Windowed, Layer):
     __slots__ = _SLOTS
 
     rank: ClassVar[int] = 1
-    specs = _specs
+    specs = check_windowed
     trace = _trace_max
 
     def __init__(
@@ -369,7 +370,7 @@ class AveragePooling1D(_Windowed, Layer):
     __slots__ = _SLOTS
 
     rank: ClassVar[int] = 1
-    specs = _specs
+    specs = check_windowed
     trace = _trace_average
 
     def __init__(
@@ -404,7 +405,7 @@ class GlobalAveragePooling2D(Layer):
     keepdims: bool
     rank: ClassVar[int] = 2
     op: ClassVar[str] = "reduce_mean"
-    specs = _specs
+    specs = check_windowed
     trace = _global_mean
 
     def __init__(
@@ -437,7 +438,7 @@ class GlobalAveragePooling1D(Layer):
     keepdims: bool
     rank: ClassVar[int] = 1
     op: ClassVar[str] = "reduce_mean"
-    specs = _specs
+    specs = check_windowed
     trace = _mean_of_steps
 
     def __init__(
@@ -470,7 +471,7 @@ class GlobalMaxPooling2D(Layer):
     keepdims: bool
     rank: ClassVar[int] = 2
     op: ClassVar[str] = "reduce_max"
-    specs = _specs
+    specs = check_windowed
     trace = _reduce
 
     def __init__(
@@ -503,7 +504,7 @@ class GlobalMaxPooling1D(Layer):
     keepdims: bool
     rank: ClassVar[int] = 1
     op: ClassVar[str] = "reduce_max"
-    specs = _specs
+    specs = check_windowed
     trace = _reduce
 
     def __init__(

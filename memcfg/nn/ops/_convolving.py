@@ -4,26 +4,24 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from memcfg.nn._argument_checks import (
     check_channels_last,
-    integer,
     numbers,
     padding_name,
     resolve_padding,
 )
 from memcfg.nn.layers import (
+    AdaptiveAveragePooling1D,
+    AdaptiveAveragePooling2D,
+    AdaptiveMaxPooling1D,
+    AdaptiveMaxPooling2D,
     AveragePooling1D,
     AveragePooling2D,
     MaxPooling1D,
     MaxPooling2D,
 )
 from memcfg.nn.layers._operators import Several, as_tensor
-from memcfg.nn.ops._along_axes import max as max_of
-from memcfg.nn.ops._contractions import tensordot
 from memcfg.nn.ops._declaring import documented, lengths_of, reshaped, tensor_of
-from memcfg.nn.ops._shapes import concatenate, moveaxis, part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -225,31 +223,14 @@ def average_pool(
     return layer(pool_size, strides, padding)(x)
 
 
-def _bins(length: int, count: int) -> list[tuple[int, int]]:
-    """Return where each of so many windows begins and ends; they may overlap."""
-    return [(i * length // count, -(-(i + 1) * length // count)) for i in range(count)]
-
-
-def _sizes(output_size: Any, rank: int, name: str) -> tuple[int, ...]:
-    if not isinstance(output_size, list | tuple):
-        output_size = (output_size,) * rank
-    if len(output_size) != rank:
-        raise ValueError(f"{name}: output_size must have {rank} numbers")
-    return tuple(integer(each, f"{name}: output_size") for each in output_size)
-
-
 @documented
 def adaptive_average_pool(
     inputs: Any, output_size: Any, data_format: str | None = None
 ) -> Any:
     """Return the means of windows that divide each axis into a number of parts."""
     x, rank = _sequences_or_images(inputs, data_format, "adaptive_average_pool")
-    for i, count in enumerate(_sizes(output_size, rank, "adaptive_average_pool"), 1):
-        share = np.zeros((lengths_of(x)[i], count), np.float32)
-        for place, (begin, end) in enumerate(_bins(len(share), count)):
-            share[begin:end, place] = 1 / (end - begin)
-        x = moveaxis(tensordot(x, share, ([i], [0])), -1, i)
-    return x
+    layer = (AdaptiveAveragePooling1D, AdaptiveAveragePooling2D)[rank - 1]
+    return layer(output_size)(x)
 
 
 @documented
@@ -258,8 +239,5 @@ def adaptive_max_pool(
 ) -> Any:
     """Return the maxima of windows that divide each axis into a number of parts."""
     x, rank = _sequences_or_images(inputs, data_format, "adaptive_max_pool")
-    for i, count in enumerate(_sizes(output_size, rank, "adaptive_max_pool"), 1):
-        bins = _bins(lengths_of(x)[i], count)
-        parts = [max_of(part(x, i, *each), i, keepdims=True) for each in bins]
-        x = concatenate(parts, i)
-    return x
+    layer = (AdaptiveMaxPooling1D, AdaptiveMaxPooling2D)[rank - 1]
+    return layer(output_size)(x)
