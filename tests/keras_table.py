@@ -45,8 +45,6 @@ VALUES = (
     ("mask_zero", {"ReversibleEmbedding"}, True, "no mask"),
     ("reverse_dtype", {"ReversibleEmbedding"}, "float16", "no `reverse_dtype`"),
     ("logit_soft_cap", {"ReversibleEmbedding"}, 9.0, "no `logit_soft_cap`"),
-    ("embeddings_constraint", None, "non_neg", "no constraint"),
-    ("recurrent_constraint", None, "non_neg", "no constraints"),
     ("top_k", {"Precision", "Recall"}, 2, "no `top_k`"),
     ("thresholds", {"Precision", "Recall"}, [0.1, 0.5], "one threshold"),
     ("multi_label", {"AUC"}, True, "all labels counted together"),
@@ -80,7 +78,11 @@ def missing(kind, theirs):
     ours = {each.name for each in parameters}
     left_out = [name for name in theirs if name not in ours | UNSAID]
     if inspect.isclass(kind) and issubclass(kind, mc.nn.Layer):
-        left_out = [name for name in left_out if not name.endswith("_regularizer")]
+        left_out = [
+            name
+            for name in left_out
+            if not name.endswith(("_regularizer", "_constraint"))
+        ]
     return left_out
 
 

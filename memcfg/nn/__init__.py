@@ -16,6 +16,7 @@ from memcfg.config import DTypePolicy
 from memcfg.nn import (
     activations,
     callbacks,
+    constraints,
     functions,
     initializers,
     layers,
@@ -32,6 +33,7 @@ from memcfg.nn._model import Model
 from memcfg.nn._random import set_random_seed
 from memcfg.nn._sequential import Sequential
 from memcfg.nn.callbacks import Callback, History
+from memcfg.nn.constraints import Constraint
 from memcfg.nn.initializers import (
     Constant,
     GlorotNormal,
@@ -140,6 +142,7 @@ from memcfg.nn.layers import (
     Softmax,
     SpatialDropout1D,
     SpatialDropout2D,
+    SpectralNormalization,
     StackedRNNCells,
     Subtract,
     SymbolicTensor,
@@ -206,6 +209,7 @@ __all__ = [
     "Callback",
     "Concatenate",
     "Constant",
+    "Constraint",
     "Conv1D",
     "Conv1DTranspose",
     "Conv2D",
@@ -299,6 +303,7 @@ __all__ = [
     "SparseCategoricalCrossentropy",
     "SpatialDropout1D",
     "SpatialDropout2D",
+    "SpectralNormalization",
     "StackedRNNCells",
     "Subtract",
     "SymbolicTensor",
@@ -317,6 +322,7 @@ __all__ = [
     "average",
     "callbacks",
     "concatenate",
+    "constraints",
     "dot",
     "functions",
     "initializers",

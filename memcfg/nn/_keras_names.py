@@ -49,9 +49,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "KerasTensor": "use SymbolicTensor",
             "Variable": "use Layer.add_weight",
             "config": "memcfg.config has the settings",
-            "constraints": (
-                "use a regularizer, or a callback that calls layer.set_weights"
-            ),
             "datasets": (
                 "memcfg.data reads arrays and files; scikit-learn has small data sets"
             ),
@@ -74,7 +71,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "FlaxLayer JaxLayer TFSMLayer TorchModuleWrapper": (
                 "memcfg cannot trace layers of other frameworks"
             ),
-            "SpectralNormalization": _LATER,
             "ActivityRegularization": (
                 "pass activity_regularizer to the layer before it"
             ),
@@ -144,6 +140,11 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "orthogonal_regularizer": "use L2, or a subclass of Regularizer",
             "deserialize serialize": _CONFIG,
             "l1 l1_l2 l2": _FUNCTION,
+        },
+        "constraints": {
+            "get": _GET.format("constraints"),
+            "deserialize serialize": _CONFIG,
+            "max_norm min_max_norm non_neg unit_norm": _FUNCTION,
         },
         "activations": {
             "glu sparsemax threshold": "use it as a function of nn.ops, in a call",

@@ -97,6 +97,14 @@ def _moving_average(
     return momentum * moving + (1 - rounded(momentum)) * value
 
 
+def _assign_last(
+    variable: Expression, value: Expression, step: Expression, *, parts: Expression
+) -> Expression:
+    """Return the value in the last of the parts of a step, which are counted."""
+    last = equal(step + 1, (floor(step / parts) + 1) * parts)
+    return select(last, value, variable)
+
+
 def _sgd_momentum(
     w: Expression,
     g: Expression,
@@ -414,6 +422,7 @@ def _clip_by_value(
 
 elementwise("moving_average", _moving_average, state=("moving",))
 elementwise("assign", lambda variable, value: value, state=("variable",))
+elementwise("assign_last", _assign_last, scalars=("step",), state=("variable",))
 elementwise("accumulate", _accumulate, scalars=("step",), state=("total",))
 elementwise("accumulate_parts", _accumulate_parts, scalars=("step",), state=("total",))
 elementwise("average", _average, scalars=("step",), state=("average",))

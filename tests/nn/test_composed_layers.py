@@ -244,3 +244,60 @@ def test_a_wrapper_of_ones_own_trains_its_layer(tmp_path):
     )
     with pytest.raises(TypeError, match="Wrapper expects a layer, got the class Dense"):
         nn.Wrapper(nn.Dense)
+
+
+def test_a_kernel_is_divided_by_its_largest_singular_value():
+    x, y = samples(8, 5), samples(8, 4, seed=1)
+    layer = nn.SpectralNormalization(nn.Dense(4, use_bias=False), power_iterations=30)
+    model = nn.Sequential([nn.Input((5,)), layer])
+    model.compile(nn.SGD(0.3), "mse")
+    for _ in range(3):
+        u, kernel = model.get_weights()
+        model.train_on_batch(x, y)
+        new_u, found = model.get_weights()
+        value = np.linalg.svd(kernel)[1][0]
+        held = kernel / value
+        slope = 2 * x.T @ (x @ held - y) / y.size
+        np.testing.assert_allclose(found, held - 0.3 * slope, rtol=1e-4, atol=1e-5)
+        right = np.linalg.svd(kernel)[2][:1]
+        np.testing.assert_allclose(abs(new_u @ right.T), 1, rtol=1e-4)
+        assert not np.array_equal(u, new_u)
+    np.testing.assert_allclose(model.predict(x, verbose=0), x @ found, rtol=1e-4)
+    np.testing.assert_array_equal(model.get_weights()[1], found)  # as it was
+
+
+def test_a_kernel_of_zeros_stays_and_so_does_the_vector():
+    layer = nn.SpectralNormalization(nn.Dense(4, kernel_initializer="zeros"))
+    model = nn.Sequential([nn.Input((5,)), layer])
+    model.compile(nn.SGD(0.3), "mse")
+    u = model.get_weights()[0]
+    x, y = samples(8, 5), samples(8, 4, seed=1)
+    model.train_on_batch(x, y)
+    found = model.get_weights()
+    np.testing.assert_array_equal(found[0], u)
+    np.testing.assert_allclose(found[1], 0.6 * x.T @ y / y.size, rtol=1e-4, atol=1e-6)
+
+
+def test_policies_agree_on_normalized_kernels():
+    def trained(policy):
+        nn.set_random_seed(4)
+        shared = nn.SpectralNormalization(nn.Conv1D(6, 3, padding="same"))
+        frozen = nn.SpectralNormalization(nn.Dense(6), trainable=False)
+        start = nn.Input((7, 6))
+        h = frozen(shared(nn.ReLU()(shared(start))))
+        model = nn.Model(start, nn.Dense(1)(nn.Flatten()(h)))
+        model.compile("adam", "mse", memory=policy)
+        for _ in range(3):
+            model.train_on_batch(samples(8, 7, 6), samples(8, 1, seed=2))
+        report = model.memory_report()
+        assert report.measured_peak_bytes == report.predicted_peak_bytes
+        return model.get_weights()
+
+    wanted = trained("keep_all")
+    for policy in ("share", "sqrt_checkpoint", "auto"):
+        assert all(map(np.array_equal, trained(policy), wanted))
+
+
+def test_a_layer_without_a_kernel_has_none_to_normalize():
+    with pytest.raises(ValueError, match="has no weight named 'kernel'"):
+        nn.SpectralNormalization(nn.BatchNormalization())(nn.Input((4,)))

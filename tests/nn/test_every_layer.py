@@ -115,6 +115,7 @@ MADE = {  # arguments with options, and the shape of a sample
     "Softmax": ((), {"axis": -1}, ROW),
     "SpatialDropout1D": ((0.25,), {}, STEPS),
     "SpatialDropout2D": ((0.25,), {"seed": 1}, IMAGE),
+    "SpectralNormalization": ((layers.Conv2D(2, 3),), {"power_iterations": 2}, IMAGE),
     "StackedRNNCells": (([layers.GRUCell(4), Added(4)],), {}, ROW),
     "TimeDistributed": ((layers.Dense(2),), {}, STEPS),
     "UnitNormalization": ((), {"axis": (1, 2)}, STEPS),

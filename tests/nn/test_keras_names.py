@@ -68,7 +68,7 @@ def test_an_argument_is_taken_or_refused_in_words():
                 function(**{name: object()})
             assert argument(name).words in str(error.value)
             refused.add(name)
-    assert refused >= {"run_eagerly", "kernel_constraint", "sparse", "zipped"}
+    assert refused >= {"run_eagerly", "lora_rank", "sparse", "zipped"}
 
 
 DIFFERENT = [
@@ -176,8 +176,8 @@ def test_a_layer_of_a_users_hands_arguments_on():
             self.units = units
 
     assert Own(3, name="own", autocast=True, trainable=False).trainable is False
-    with pytest.raises(TypeError, match=r"Layer does not .*'kernel_constraint'"):
-        Own(3, kernel_constraint="max_norm")
+    with pytest.raises(TypeError, match=r"Layer does not .*'lora_rank'"):
+        Own(3, lora_rank=2)
 
 
 MADE = {  # layers that need arguments
@@ -191,6 +191,7 @@ MADE = {  # layers that need arguments
     "MultiHeadAttention": lambda: mc.nn.MultiHeadAttention(1, 2),
     "RNN": lambda: mc.nn.RNN(mc.nn.GRUCell(2)),
     "ReversibleEmbedding": lambda: mc.nn.ReversibleEmbedding(5, 4),
+    "SpectralNormalization": lambda: mc.nn.SpectralNormalization(mc.nn.Dense(2)),
     "StackedRNNCells": lambda: mc.nn.StackedRNNCells([mc.nn.GRUCell(4)]),
     "TimeDistributed": lambda: mc.nn.TimeDistributed(mc.nn.Dense(2)),
     **{

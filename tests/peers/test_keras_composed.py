@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import inspect
 
+import numpy as np
 import pytest
-from beside_keras import MARKS, check, keras, sequences
+from beside_keras import MARKS, OURS, check, keras, sequences
 
 import memcfg as mc
 
@@ -111,3 +112,32 @@ def test_masks_that_are_passed_on():
         return x, k.layers.LSTM(3, use_cudnn=False)(k.layers.Identity()(h))
 
     check(make, sequences((5, 3), True))
+
+
+@pytest.mark.parametrize("iterations", [1, 3])
+@pytest.mark.parametrize("kind", ["Dense", "Conv1D"])
+def test_spectral_normalization(kind, iterations):
+    """Keras lists the kernel before the vector, and memcfg after it."""
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(4, 5, 3)), rng.normal(size=(4, 1))
+    found, first = [], None
+    for k in (keras, OURS):
+        start = k.Input((5, 3))
+        arguments = (4,) if kind == "Dense" else (4, 2)
+        layer = getattr(k.layers, kind)(*arguments)
+        h = k.layers.SpectralNormalization(layer, iterations)(start)
+        model = k.Model(start, k.layers.Dense(1)(k.layers.Flatten()(h)))
+
+        def swapped(weights, here=k is OURS):
+            kernel, vector, *others = weights
+            return [vector, kernel, *others] if here else weights
+
+        if first is None:
+            first = [rng.normal(size=w.shape) for w in model.get_weights()]
+        model.set_weights(swapped(first))
+        model.compile(k.optimizers.SGD(0.1), "mse")
+        for _ in range(4):
+            model.train_on_batch(x, y)
+        found.append(swapped(model.get_weights()))
+    for theirs, ours in zip(*found, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=1e-4, atol=1e-5)

@@ -129,6 +129,7 @@ from memcfg.nn.layers._rnn_cells import (
     SimpleRNNCell,
     StackedRNNCells,
 )
+from memcfg.nn.layers._spectral import SpectralNormalization
 from memcfg.nn.layers._wrappers import Bidirectional, TimeDistributed, Wrapper
 
 SymbolicTensor.operators = _operators
@@ -224,6 +225,7 @@ __all__ = [
     "Softmax",
     "SpatialDropout1D",
     "SpatialDropout2D",
+    "SpectralNormalization",
     "StackedRNNCells",
     "Subtract",
     "SymbolicTensor",

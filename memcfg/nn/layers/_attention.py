@@ -351,8 +351,8 @@ class MultiHeadAttention(_Attending, Layer):
         Penalties on all kernels and on all biases added to the loss.
     activity_regularizer : str or Regularizer, optional
         A penalty on the output.
-    kernel_constraint, bias_constraint : None
-        Not supported.
+    kernel_constraint, bias_constraint : str or Constraint, optional
+        What is done to all kernels and to all biases after each update.
     use_gate : bool, default False
         Must be False.
     seed : int, optional
@@ -404,8 +404,8 @@ class MultiHeadAttention(_Attending, Layer):
         kernel_regularizer: Any = None,
         bias_regularizer: Any = None,
         activity_regularizer: Any = None,
-        kernel_constraint: None = None,
-        bias_constraint: None = None,
+        kernel_constraint: Any = None,
+        bias_constraint: Any = None,
         use_gate: bool = False,
         seed: int | None = None,
         *,
@@ -415,8 +415,6 @@ class MultiHeadAttention(_Attending, Layer):
             "MultiHeadAttention",
             attention_axes=attention_axes,
             sliding_window=sliding_window,
-            kernel_constraint=kernel_constraint,
-            bias_constraint=bias_constraint,
             use_gate=use_gate or None,
         )
         kind = "MultiHeadAttention"
@@ -438,18 +436,20 @@ class MultiHeadAttention(_Attending, Layer):
             ("kernel_regularizer", kernel_regularizer),
             ("bias_regularizer", bias_regularizer),
             ("activity_regularizer", activity_regularizer),
+            ("kernel_constraint", kernel_constraint),
+            ("bias_constraint", bias_constraint),
         ):
             if value is not None:
                 self._take(argument, value)
 
     def _regularized(self, specs: Sequence[WeightSpec]) -> tuple[WeightSpec, ...]:
-        """Set one regularizer on all kernels, and one on all biases."""
-        return tuple(
-            replace(
-                spec, regularizer=self._regularizers.get(spec.name.rpartition("_")[2])
-            )
-            for spec in specs
-        )
+        """Set what is for all kernels, and for all biases."""
+        result = []
+        for spec in specs:
+            kind = spec.name.rpartition("_")[2]
+            penalty, bound = self._regularizers.get(kind), self._constraints.get(kind)
+            result.append(replace(spec, regularizer=penalty, constraint=bound))
+        return tuple(result)
 
     def __call__(
         self,
@@ -642,8 +642,8 @@ class GroupQueryAttention(_Attending, Layer):
         Penalties on all kernels and on all biases added to the loss.
     activity_regularizer : str or Regularizer, optional
         A penalty on the output.
-    kernel_constraint, bias_constraint : None
-        Not supported.
+    kernel_constraint, bias_constraint : str or Constraint, optional
+        What is done to all kernels and to all biases after each update.
     use_gate : bool, default False
         Must be False.
     seed : int, optional
@@ -690,8 +690,8 @@ class GroupQueryAttention(_Attending, Layer):
         kernel_regularizer: Any = None,
         bias_regularizer: Any = None,
         activity_regularizer: Any = None,
-        kernel_constraint: None = None,
-        bias_constraint: None = None,
+        kernel_constraint: Any = None,
+        bias_constraint: Any = None,
         use_gate: bool = False,
         seed: int | None = None,
         *,
@@ -701,8 +701,6 @@ class GroupQueryAttention(_Attending, Layer):
         _refuse_all(
             kind,
             sliding_window=sliding_window,
-            kernel_constraint=kernel_constraint,
-            bias_constraint=bias_constraint,
             use_gate=use_gate or None,
         )
         self.head_dim = integer(head_dim, f"{kind}: head_dim")
@@ -725,6 +723,8 @@ class GroupQueryAttention(_Attending, Layer):
             ("kernel_regularizer", kernel_regularizer),
             ("bias_regularizer", bias_regularizer),
             ("activity_regularizer", activity_regularizer),
+            ("kernel_constraint", kernel_constraint),
+            ("bias_constraint", bias_constraint),
         ):
             if value is not None:
                 self._take(argument, value)

@@ -91,9 +91,9 @@ class _ConvLSTM(Unrolled, Layer):
         recurrent_regularizer: Any = None,
         bias_regularizer: Any = None,
         activity_regularizer: Any = None,
-        kernel_constraint: None = None,
-        recurrent_constraint: None = None,
-        bias_constraint: None = None,
+        kernel_constraint: Any = None,
+        recurrent_constraint: Any = None,
+        bias_constraint: Any = None,
         dropout: float = 0.0,
         recurrent_dropout: float = 0.0,
         seed: int | None = None,
@@ -105,16 +105,6 @@ class _ConvLSTM(Unrolled, Layer):
         name: str | None = None,
     ) -> None:
         kind, rank = type(self).__name__, self.rank
-        for argument, value in (
-            ("kernel_constraint", kernel_constraint),
-            ("recurrent_constraint", recurrent_constraint),
-            ("bias_constraint", bias_constraint),
-        ):
-            if value is not None:
-                raise ValueError(
-                    f"{kind}: {argument} is not supported and must be None, got "
-                    f"{value!r}"
-                )
         check_channels_last(data_format, kind)
         self.filters = integer(filters, f"{kind}: filters")
         self.kernel_size = numbers(kernel_size, rank, f"{kind}: kernel_size")
@@ -144,6 +134,9 @@ class _ConvLSTM(Unrolled, Layer):
             ("recurrent_regularizer", recurrent_regularizer),
             ("bias_regularizer", bias_regularizer),
             ("activity_regularizer", activity_regularizer),
+            ("kernel_constraint", kernel_constraint),
+            ("recurrent_constraint", recurrent_constraint),
+            ("bias_constraint", bias_constraint),
         ):
             if value is not None:
                 self._take(argument, value)
@@ -257,8 +250,10 @@ class ConvLSTM1D(_ConvLSTM):
         Penalties on the kernels added to the loss.
     bias_regularizer, activity_regularizer : str or Regularizer, optional
         Penalties on the bias and on the output.
-    kernel_constraint, recurrent_constraint, bias_constraint : None
-        Not supported.
+    kernel_constraint, recurrent_constraint : str or Constraint, optional
+        What is done to the kernels after each update.
+    bias_constraint : str or Constraint, optional
+        What is done to the bias after each update.
     dropout, recurrent_dropout : float, default 0.0
         The fraction of the input's and of the state's elements to drop while training,
         for each gate, the same at all steps.
@@ -329,8 +324,10 @@ class ConvLSTM2D(_ConvLSTM):
         Penalties on the kernels added to the loss.
     bias_regularizer, activity_regularizer : str or Regularizer, optional
         Penalties on the bias and on the output.
-    kernel_constraint, recurrent_constraint, bias_constraint : None
-        Not supported.
+    kernel_constraint, recurrent_constraint : str or Constraint, optional
+        What is done to the kernels after each update.
+    bias_constraint : str or Constraint, optional
+        What is done to the bias after each update.
     dropout, recurrent_dropout : float, default 0.0
         The fraction of the input's and of the state's elements to drop while training,
         for each gate, the same at all steps.

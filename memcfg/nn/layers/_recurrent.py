@@ -275,8 +275,10 @@ class SimpleRNN(SimpleStep, _Recurrent, Layer):
         Penalties on the kernels added to the loss.
     bias_regularizer, activity_regularizer : str or Regularizer, optional
         Penalties on the bias and on the output.
-    kernel_constraint, recurrent_constraint, bias_constraint : None
-        Not supported.
+    kernel_constraint, recurrent_constraint : str or Constraint, optional
+        What is done to the kernels after each update.
+    bias_constraint : str or Constraint, optional
+        What is done to the bias after each update.
     dropout, recurrent_dropout : float, default 0.0
         The fraction of the input's and of the state's features to drop while training,
         the same at all steps.
@@ -312,9 +314,9 @@ class SimpleRNN(SimpleStep, _Recurrent, Layer):
         recurrent_regularizer: Any = None,
         bias_regularizer: Any = None,
         activity_regularizer: Any = None,
-        kernel_constraint: None = None,
-        recurrent_constraint: None = None,
-        bias_constraint: None = None,
+        kernel_constraint: Any = None,
+        recurrent_constraint: Any = None,
+        bias_constraint: Any = None,
         dropout: float = 0.0,
         recurrent_dropout: float = 0.0,
         return_sequences: bool = False,
@@ -379,8 +381,10 @@ class LSTM(LongStep, _Recurrent, Layer):
         Penalties on the kernels added to the loss.
     bias_regularizer, activity_regularizer : str or Regularizer, optional
         Penalties on the bias and on the output.
-    kernel_constraint, recurrent_constraint, bias_constraint : None
-        Not supported.
+    kernel_constraint, recurrent_constraint : str or Constraint, optional
+        What is done to the kernels after each update.
+    bias_constraint : str or Constraint, optional
+        What is done to the bias after each update.
     dropout, recurrent_dropout : float, default 0.0
         The fraction of the input's and of the state's features to drop while training,
         the same at all steps.
@@ -430,9 +434,9 @@ class LSTM(LongStep, _Recurrent, Layer):
         recurrent_regularizer: Any = None,
         bias_regularizer: Any = None,
         activity_regularizer: Any = None,
-        kernel_constraint: None = None,
-        recurrent_constraint: None = None,
-        bias_constraint: None = None,
+        kernel_constraint: Any = None,
+        recurrent_constraint: Any = None,
+        bias_constraint: Any = None,
         dropout: float = 0.0,
         recurrent_dropout: float = 0.0,
         seed: int | None = None,
@@ -502,8 +506,10 @@ class GRU(GatedStep, _Recurrent, Layer):
         Penalties on the kernels added to the loss.
     bias_regularizer, activity_regularizer : str or Regularizer, optional
         Penalties on the bias and on the output.
-    kernel_constraint, recurrent_constraint, bias_constraint : None
-        Not supported.
+    kernel_constraint, recurrent_constraint : str or Constraint, optional
+        What is done to the kernels after each update.
+    bias_constraint : str or Constraint, optional
+        What is done to the bias after each update.
     dropout, recurrent_dropout : float, default 0.0
         The fraction of the input's and of the state's features to drop while training,
         the same at all steps.
@@ -549,9 +555,9 @@ class GRU(GatedStep, _Recurrent, Layer):
         recurrent_regularizer: Any = None,
         bias_regularizer: Any = None,
         activity_regularizer: Any = None,
-        kernel_constraint: None = None,
-        recurrent_constraint: None = None,
-        bias_constraint: None = None,
+        kernel_constraint: Any = None,
+        recurrent_constraint: Any = None,
+        bias_constraint: Any = None,
         dropout: float = 0.0,
         recurrent_dropout: float = 0.0,
         seed: int | None = None,

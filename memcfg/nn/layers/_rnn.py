@@ -286,6 +286,8 @@ class RNN(Unrolled, Layer):
     (None, 5)
     """
 
+    unroll: bool
+
     __slots__ = (
         "_batch_size",
         "cell",

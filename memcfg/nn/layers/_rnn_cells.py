@@ -113,8 +113,10 @@ class SimpleRNNCell(SimpleStep, _Cell, Layer):
         Penalties on the kernels added to the loss.
     bias_regularizer : str or Regularizer, optional
         A penalty on the bias.
-    kernel_constraint, recurrent_constraint, bias_constraint : None
-        Not supported.
+    kernel_constraint, recurrent_constraint : str or Constraint, optional
+        What is done to the kernels after each update.
+    bias_constraint : str or Constraint, optional
+        What is done to the bias after each update.
     dropout, recurrent_dropout : float, default 0.0
         The fraction of the input's and of the state's features to drop while training,
         the same at all steps of an `RNN`.
@@ -137,9 +139,9 @@ class SimpleRNNCell(SimpleStep, _Cell, Layer):
         kernel_regularizer: Any = None,
         recurrent_regularizer: Any = None,
         bias_regularizer: Any = None,
-        kernel_constraint: None = None,
-        recurrent_constraint: None = None,
-        bias_constraint: None = None,
+        kernel_constraint: Any = None,
+        recurrent_constraint: Any = None,
+        bias_constraint: Any = None,
         dropout: float = 0.0,
         recurrent_dropout: float = 0.0,
         seed: int | None = None,
@@ -191,8 +193,10 @@ class LSTMCell(LongStep, _Cell, Layer):
         Penalties on the kernels added to the loss.
     bias_regularizer : str or Regularizer, optional
         A penalty on the bias.
-    kernel_constraint, recurrent_constraint, bias_constraint : None
-        Not supported.
+    kernel_constraint, recurrent_constraint : str or Constraint, optional
+        What is done to the kernels after each update.
+    bias_constraint : str or Constraint, optional
+        What is done to the bias after each update.
     dropout, recurrent_dropout : float, default 0.0
         The fraction of the input's and of the state's features to drop while training,
         the same at all steps of an `RNN`.
@@ -228,9 +232,9 @@ class LSTMCell(LongStep, _Cell, Layer):
         kernel_regularizer: Any = None,
         recurrent_regularizer: Any = None,
         bias_regularizer: Any = None,
-        kernel_constraint: None = None,
-        recurrent_constraint: None = None,
-        bias_constraint: None = None,
+        kernel_constraint: Any = None,
+        recurrent_constraint: Any = None,
+        bias_constraint: Any = None,
         dropout: float = 0.0,
         recurrent_dropout: float = 0.0,
         seed: int | None = None,
@@ -282,8 +286,10 @@ class GRUCell(GatedStep, _Cell, Layer):
         Penalties on the kernels added to the loss.
     bias_regularizer : str or Regularizer, optional
         A penalty on the bias.
-    kernel_constraint, recurrent_constraint, bias_constraint : None
-        Not supported.
+    kernel_constraint, recurrent_constraint : str or Constraint, optional
+        What is done to the kernels after each update.
+    bias_constraint : str or Constraint, optional
+        What is done to the bias after each update.
     dropout, recurrent_dropout : float, default 0.0
         The fraction of the input's and of the state's features to drop while training,
         the same at all steps of an `RNN`.
@@ -313,9 +319,9 @@ class GRUCell(GatedStep, _Cell, Layer):
         kernel_regularizer: Any = None,
         recurrent_regularizer: Any = None,
         bias_regularizer: Any = None,
-        kernel_constraint: None = None,
-        recurrent_constraint: None = None,
-        bias_constraint: None = None,
+        kernel_constraint: Any = None,
+        recurrent_constraint: Any = None,
+        bias_constraint: Any = None,
         dropout: float = 0.0,
         recurrent_dropout: float = 0.0,
         reset_after: bool = True,

@@ -103,12 +103,6 @@ class Step:
     ) -> None:
         """Check and set the arguments that cells and layers share."""
         kind = type(self).__name__
-        for argument, value in penalties.items():
-            if argument.endswith("_constraint") and value is not None:
-                raise ValueError(
-                    f"{kind}: {argument} is not supported and must be None, got "
-                    f"{value!r}"
-                )
         self.units = integer(units, f"{kind}: units")
         self.activation = activation_name(activation, kind)
         self.use_bias = bool(use_bias)
@@ -121,7 +115,7 @@ class Step:
         fixed = fixed_seed(seed)
         Layer.__init__(self, name)
         for argument, value in penalties.items():
-            if argument.endswith("_regularizer") and value is not None:
+            if value is not None:
                 self._take(argument, value)
         if fixed is not None:
             self._seed = fixed

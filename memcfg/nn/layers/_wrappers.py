@@ -23,7 +23,7 @@ from memcfg.nn.layers._rnn import StepByStep, sequences_and_states
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Bidirectional", "TimeDistributed", "Wrapper"]
+__all__ = ["Bidirectional", "TimeDistributed", "Wrapper", "only_layer"]
 
 _MERGES = {"sum": "add", "ave": "add", "mul": "multiply", "concat": "concatenate"}
 
@@ -217,7 +217,7 @@ def _check_pair(forward: Any, backward: Any) -> None:
         )
 
 
-def _only_layer(given: Any, kind: str) -> Layer:
+def only_layer(given: Any, kind: str) -> Layer:
     """Return a layer, or a model as one; TypeError for anything else."""
     layers = list(members(given))
     if len(layers) == 1:
@@ -255,7 +255,7 @@ class Wrapper(Layer):
     __slots__ = ("layer",)
 
     def __init__(self, layer: Layer, *, name: str | None = None) -> None:
-        self.layer = _only_layer(layer, type(self).__name__)
+        self.layer = only_layer(layer, type(self).__name__)
         super().__init__(name)
 
     def _sublayers(self) -> list[Layer]:
@@ -300,7 +300,7 @@ class TimeDistributed(Layer):
     supports_masking: ClassVar[bool] = True
 
     def __init__(self, layer: Layer, *, name: str | None = None) -> None:
-        self.layer = _only_layer(layer, "TimeDistributed")
+        self.layer = only_layer(layer, "TimeDistributed")
         super().__init__(name)
 
     def _sublayers(self) -> list[Layer]:
