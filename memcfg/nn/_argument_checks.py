@@ -62,9 +62,12 @@ def numbers(value: Any, count: int, what: str) -> tuple[int, ...]:
     """Return one positive integer per dimension, from a single one or a list."""
     if count == 2:
         return pair(value, what)
-    if isinstance(value, list | tuple) and len(value) == 1:
-        (value,) = value
-    return (integer(value, what),)
+    if not isinstance(value, list | tuple):
+        return (integer(value, what),) * count
+    if len(value) != count:
+        more = " or three" if count == 3 else ""
+        raise ValueError(f"{what} must be one integer{more}, got {value!r}")
+    return tuple(integer(each, what) for each in value)
 
 
 def sides(value: Any, axes: int, what: str) -> Sides:

@@ -60,9 +60,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "visualization": "use model.summary() and model.graph()",
         },
         "layers": {
-            "*3D *3DTranspose": (
-                "windows are over sequences and images, not over volumes"
-            ),
             "Random* RandAugment AugMix AutoContrast CenterCrop CutMix MixUp "
             "Equalization *HistogramEqualization MaxNumBoundingBoxes *Spectrogram "
             "Pipeline Resizing Solarization": _DATA,

@@ -227,7 +227,7 @@ LAYERS = {
     "attention": lambda c: nn.GroupQueryAttention(2, 2, 1, kernel_constraint=c),
     "norm": lambda c: nn.LayerNormalization(gamma_constraint=c),
     "slope": lambda c: nn.PReLU(alpha_constraint=c),
-    "einsum": lambda c: nn.EinsumDense("abc,cd->abd", (4, 2), kernel_constraint=c),
+    "einsum": lambda c: nn.EinsumDense("abc,cx->abx", (4, 2), kernel_constraint=c),
 }
 
 

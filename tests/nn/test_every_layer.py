@@ -13,7 +13,7 @@ from memcfg.nn import layers
 
 nn = mc.nn
 
-IMAGE, STEPS, ROW = (6, 6, 4), (6, 4), (4,)
+VOLUME, IMAGE, STEPS, ROW = (4, 3, 5, 2), (6, 6, 4), (6, 4), (4,)
 OPTIONS = {
     "activity_regularizer": "l1",
     "kernel_regularizer": nn.regularizers.L2(0.03),
@@ -45,10 +45,13 @@ MADE = {  # arguments with options, and the shape of a sample
     "AdaptiveAveragePooling2D": (((3, 4),), {}, IMAGE),
     "AdaptiveMaxPooling1D": ((2,), {}, STEPS),
     "AdaptiveMaxPooling2D": ((4,), {}, IMAGE),
+    "AdaptiveAveragePooling3D": ((2,), {}, VOLUME),
+    "AdaptiveMaxPooling3D": (((2, 1, 3),), {}, VOLUME),
     "AdditiveAttention": ((), {"use_scale": False, "dropout": 0.25, "seed": 3}, STEPS),
     "Attention": ((), {"use_scale": True, "score_mode": "concat"}, STEPS),
     "AveragePooling1D": ((3, 2), {"padding": "same"}, STEPS),
     "AveragePooling2D": ((3, 2), {"padding": "same"}, IMAGE),
+    "AveragePooling3D": ((2,), {"padding": "same"}, VOLUME),
     "BatchNormalization": (
         (),
         {"momentum": 0.5, "gamma_regularizer": "l2", "beta_initializer": "ones"},
@@ -59,10 +62,14 @@ MADE = {  # arguments with options, and the shape of a sample
     "Conv1DTranspose": ((3, 2), OPTIONS | {"strides": 2}, STEPS),
     "Conv2D": ((3, 2), OPTIONS | {"bias_regularizer": "l1", "trainable": False}, IMAGE),
     "Conv2DTranspose": ((3, 2), OPTIONS | {"padding": "same"}, IMAGE),
+    "Conv3D": ((3, 2), OPTIONS | {"padding": 1, "groups": 1}, VOLUME),
+    "Conv3DTranspose": ((3, 2), OPTIONS | {"strides": (1, 2, 1)}, VOLUME),
+    "ConvLSTM3D": ((2, 2), {"unit_forget_bias": False}, (2, *VOLUME)),
     "ConvLSTM1D": ((2, 2), OPTIONS | {"padding": "same", "dropout": 0.5}, (2, 6, 4)),
     "ConvLSTM2D": ((2, 2), OPTIONS | {"return_sequences": True}, (2, 5, 4, 3)),
     "Cropping1D": ((1,), {}, STEPS),
     "Cropping2D": ((((1, 0), (2, 1)),), {}, IMAGE),
+    "Cropping3D": (((1, 0, (2, 1)),), {}, VOLUME),
     "Dense": ((3, "relu"), OPTIONS | {"bias_initializer": "ones"}, ROW),
     "DepthwiseConv1D": ((2,), {"depthwise_regularizer": "l2"}, STEPS),
     "DepthwiseConv2D": ((2,), {"depth_multiplier": 2}, IMAGE),
@@ -81,6 +88,8 @@ MADE = {  # arguments with options, and the shape of a sample
     "GaussianNoise": ((0.25,), {}, ROW),
     "GlobalAveragePooling1D": ((), {"keepdims": True}, STEPS),
     "GlobalAveragePooling2D": ((), {"keepdims": True}, IMAGE),
+    "GlobalAveragePooling3D": ((), {"keepdims": True}, VOLUME),
+    "GlobalMaxPooling3D": ((), {"keepdims": True}, VOLUME),
     "GlobalMaxPooling1D": ((), {"keepdims": True}, STEPS),
     "GlobalMaxPooling2D": ((), {"keepdims": True}, IMAGE),
     "GroupNormalization": ((2,), {"scale": False}, IMAGE),
@@ -95,6 +104,7 @@ MADE = {  # arguments with options, and the shape of a sample
     "Masking": ((0.5,), {}, STEPS),
     "MaxPooling1D": ((3, 2), {"padding": "same"}, STEPS),
     "MaxPooling2D": ((3, 2), {"padding": ((0, 1), (1, 0))}, IMAGE),
+    "MaxPooling3D": (((2, 1, 2),), {"strides": 1}, VOLUME),
     "MaxUnpooling2D": ((3, 2), {"padding": 1, "output_size": (6, 6)}, IMAGE),
     "MultiHeadAttention": ((2, 3), OPTIONS | {"dropout": 0.25, "seed": 5}, STEPS),
     "Normalization": ((), {"mean": 1.0, "variance": 2.0}, ROW),
@@ -115,6 +125,7 @@ MADE = {  # arguments with options, and the shape of a sample
     "Softmax": ((), {"axis": -1}, ROW),
     "SpatialDropout1D": ((0.25,), {}, STEPS),
     "SpatialDropout2D": ((0.25,), {"seed": 1}, IMAGE),
+    "SpatialDropout3D": ((0.25,), {"seed": 1}, VOLUME),
     "SpectralNormalization": ((layers.Conv2D(2, 3),), {"power_iterations": 2}, IMAGE),
     "StackedRNNCells": (([layers.GRUCell(4), Added(4)],), {}, ROW),
     "TimeDistributed": ((layers.Dense(2),), {}, STEPS),
@@ -122,6 +133,8 @@ MADE = {  # arguments with options, and the shape of a sample
     "UpSampling1D": ((3,), {}, STEPS),
     "UpSampling2D": ((2,), {"interpolation": "bilinear"}, IMAGE),
     "Wrapper": ((layers.Dense(2),), {}, ROW),
+    "UpSampling3D": (((1, 2, 3),), {}, VOLUME),
+    "ZeroPadding3D": ((2,), {}, VOLUME),
     "ZeroPadding1D": ((2,), {}, STEPS),
     "ZeroPadding2D": ((2,), {}, IMAGE),
     "Add": ((), {}, ROW),

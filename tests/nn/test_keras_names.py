@@ -184,6 +184,7 @@ MADE = {  # layers that need arguments
     "Bidirectional": lambda: mc.nn.Bidirectional(mc.nn.LSTM(2)),
     "ConvLSTM1D": lambda: mc.nn.ConvLSTM1D(2, 2),
     "ConvLSTM2D": lambda: mc.nn.ConvLSTM2D(2, 2),
+    "ConvLSTM3D": lambda: mc.nn.ConvLSTM3D(2, 2),
     "Dense": lambda: mc.nn.Dense(2),
     "EinsumDense": lambda: mc.nn.EinsumDense("abc,cd->adb", (2, None)),
     "GroupQueryAttention": lambda: mc.nn.GroupQueryAttention(2, 2, 1),
@@ -205,7 +206,8 @@ MADE = {  # layers that need arguments
     },
 }
 SHAPES = {"SpatialDropout2D": (4, 4, 4), "ConvLSTM1D": (4, 4, 4)}
-SHAPES |= {"ConvLSTM2D": (2, 4, 4, 4)}
+SHAPES |= {"ConvLSTM2D": (2, 4, 4, 4), "ConvLSTM3D": (2, 4, 4, 4, 1)}
+SHAPES["SpatialDropout3D"] = (2, 2, 2, 4)
 MASKED = {"attention_mask", "use_causal_mask"}  # which are taken
 
 
@@ -243,8 +245,8 @@ def test_a_model_in_a_model_refuses_what_it_would_ignore():
 
 
 def test_at_the_top_too():
-    with pytest.raises(AttributeError, match=r"'Conv3D': windows are"):
-        _ = mc.nn.Conv3D
+    with pytest.raises(AttributeError, match=r"'AlphaDropout': use Dropout"):
+        _ = mc.nn.AlphaDropout
     place = "it is in nn.losses and nn.metrics"
     with pytest.raises(AttributeError, match=f"'MeanSquaredError': {place}"):
         _ = mc.nn.MeanSquaredError

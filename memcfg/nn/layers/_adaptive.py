@@ -16,8 +16,10 @@ if TYPE_CHECKING:
 __all__ = [
     "AdaptiveAveragePooling1D",
     "AdaptiveAveragePooling2D",
+    "AdaptiveAveragePooling3D",
     "AdaptiveMaxPooling1D",
     "AdaptiveMaxPooling2D",
+    "AdaptiveMaxPooling3D",
 ]
 
 
@@ -183,4 +185,44 @@ class AdaptiveMaxPooling2D(_Adaptive):
     __slots__ = ()
 
     rank = 2
+    op = "reduce_max"
+
+
+class AdaptiveAveragePooling3D(_Adaptive):
+    """Take the mean of windows that divide volumes into a number of parts.
+
+    Parameters
+    ----------
+    output_size : int or tuple of three int
+        The depth, height and width of the output. Windows that cannot have one length
+        overlap.
+    data_format : str, optional
+        Must be ``"channels_last"`` or None.
+    name : str, optional
+        The name, unique within a model.
+    """
+
+    __slots__ = ()
+
+    rank = 3
+    op = "reduce_mean"
+
+
+class AdaptiveMaxPooling3D(_Adaptive):
+    """Take the maximum of windows that divide volumes into a number of parts.
+
+    Parameters
+    ----------
+    output_size : int or tuple of three int
+        The depth, height and width of the output. Windows that cannot have one length
+        overlap.
+    data_format : str, optional
+        Must be ``"channels_last"`` or None.
+    name : str, optional
+        The name, unique within a model.
+    """
+
+    __slots__ = ()
+
+    rank = 3
     op = "reduce_max"

@@ -1,4 +1,4 @@
-"""Recurrent layers over images and sequences, whose products are convolutions."""
+"""Recurrent layers over sequences, images and volumes, with convolutions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from memcfg.nn._argument_checks import (
 )
 from memcfg.nn._random import fixed_seed
 from memcfg.nn.initializers import Initializer, get_initializer
-from memcfg.nn.layers._conv import convolve
+from memcfg.nn.layers._conv import INPUTS, convolve
 from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec
 from memcfg.nn.layers._rnn import Unrolled
 from memcfg.nn.layers._steps import ForgetBias, dropped, split, times
@@ -24,7 +24,7 @@ from memcfg.ops._windows import output_length
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["ConvLSTM1D", "ConvLSTM2D"]
+__all__ = ["ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"]
 
 _SLOTS = (
     "_batch_size",
@@ -151,9 +151,7 @@ class _ConvLSTM(Unrolled, Layer):
 
     def specs(self: Any, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Return kernel, recurrent kernel and bias."""
-        wanted = "sequences of images (None, steps, height, width, channels)"
-        if self.rank == 1:
-            wanted = "sequences of sequences (None, steps, length, channels)"
+        wanted = INPUTS[self.rank].replace("(None", "at steps (None, steps", 1)
         self.require_rank(shapes[0], self.rank + 2, wanted)
         width, size = 4 * self.filters, self.kernel_size
         result = [
@@ -359,3 +357,77 @@ class ConvLSTM2D(_ConvLSTM):
     __slots__ = ()
 
     rank = 2
+
+
+class ConvLSTM3D(_ConvLSTM):
+    """Long short-term memory over steps of volumes, with convolutions as products.
+
+    Parameters
+    ----------
+    filters : int
+        The number of channels of the state and of the output.
+    kernel_size : int or tuple of three int
+        The depth, height and width of both kernels' windows.
+    strides : int or tuple of three int, default 1
+        The strides of the window over the input.
+    padding : str, default "valid"
+        ``"valid"`` or ``"same"``, of the input; the state is padded by ``"same"``.
+    data_format : str, optional
+        Must be ``"channels_last"`` or None.
+    dilation_rate : int or tuple of three int, default 1
+        The distance of the kernel's elements in the input; 1 is dense.
+    activation : str or None, default "tanh"
+        The activation of the candidate and of the cell.
+    recurrent_activation : str or None, default "sigmoid"
+        The activation of the gates.
+    use_bias : bool, default True
+        Whether to add a bias.
+    kernel_initializer : str or Initializer, default "glorot_uniform"
+        The initializer of the kernel, of shape ``(KD, KH, KW, C, 4 * filters)``: the
+        gates i, f, c, o.
+    recurrent_initializer : str or Initializer, default "orthogonal"
+        The initializer of the recurrent kernel, of shape ``(KD, KH, KW, filters,
+        4 * filters)``.
+    bias_initializer : str or Initializer, default "zeros"
+        The initializer of the bias.
+    unit_forget_bias : bool, default True
+        Whether to initialise the forget gate's bias to ones.
+    kernel_regularizer, recurrent_regularizer : str or Regularizer, optional
+        Penalties on the kernels added to the loss.
+    bias_regularizer, activity_regularizer : str or Regularizer, optional
+        Penalties on the bias and on the output.
+    kernel_constraint, recurrent_constraint : str or Constraint, optional
+        What is done to the kernels after each update.
+    bias_constraint : str or Constraint, optional
+        What is done to the bias after each update.
+    dropout, recurrent_dropout : float, default 0.0
+        The fraction of the input's and of the state's elements to drop while training,
+        for each gate, the same at all steps.
+    seed : int, optional
+        The seed of dropout, by default drawn from `set_random_seed`'s sequence.
+    return_sequences : bool, default False
+        Whether to return the outputs of all steps, instead of the last.
+    return_state : bool, default False
+        Whether to return the last state and cell as well.
+    go_backwards : bool, default False
+        Whether to process the steps in reverse, which also reverses the outputs.
+    stateful : bool, default False
+        Whether the last states of a batch are the initial states of the next batch.
+    name : str, optional
+        The name, unique within a model.
+
+    References
+    ----------
+    Shi et al., "Convolutional LSTM network: a machine learning approach for
+    precipitation nowcasting", NeurIPS 2015.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> mc.nn.ConvLSTM3D(8, 3, padding="same")(mc.nn.Input((5, 4, 4, 4, 2))).shape
+    (None, 4, 4, 4, 8)
+    """
+
+    __slots__ = ()
+
+    rank = 3
