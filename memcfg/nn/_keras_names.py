@@ -89,8 +89,7 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "log_cosh poisson tversky": _FUNCTION,
         },
         "metrics": {
-            "*IoU *Correlation *_correlation": "compute it from predict's result",
-            "Mean MeanMetricWrapper Sum": "write a Metric with trace and result",
+            "*Correlation *_correlation": "compute it from predict's result",
             "get": _GET.format("metrics"),
             "deserialize serialize": _CONFIG,
             "*_focal_crossentropy huber": (
@@ -103,10 +102,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
         },
         "optimizers": {
             "Ftrl": "it is for sparse linear models: use Adagrad",
-            "Lamb": (
-                "use AdamW with clipnorm, or gradient_accumulation_steps for large "
-                "batches"
-            ),
             "LossScaleOptimizer": (
                 "gradients are float32: pass the inner optimizer alone"
             ),
