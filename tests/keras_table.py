@@ -37,15 +37,14 @@ VALUES = (
     ("axis", {"Softmax"}, [1, 2], "one `axis`"),
     ("interpolation", {"UpSampling2D"}, "bicubic", "`nearest` and `bilinear`"),
     ("attention_axes", {"MultiHeadAttention"}, (1,), "attention over all steps"),
-    ("use_gate", {"MultiHeadAttention"}, True, "no gate"),
+    ("use_gate", {"MultiHeadAttention", "GroupQueryAttention"}, True, "no gate"),
+    ("sliding_window", {"GroupQueryAttention"}, 2, "attention over all steps"),
     ("lora_rank", {"Embedding"}, 2, "no `lora_rank`"),
     ("weights", {"Embedding", "Bidirectional"}, [1], "`set_weights` for `weights`"),
     ("tie_weights", {"ReversibleEmbedding"}, False, "tied weights"),
     ("mask_zero", {"ReversibleEmbedding"}, True, "no mask"),
     ("reverse_dtype", {"ReversibleEmbedding"}, "float16", "no `reverse_dtype`"),
     ("logit_soft_cap", {"ReversibleEmbedding"}, 9.0, "no `logit_soft_cap`"),
-    ("embeddings_constraint", None, "non_neg", "no constraint"),
-    ("recurrent_constraint", None, "non_neg", "no constraints"),
     ("top_k", {"Precision", "Recall"}, 2, "no `top_k`"),
     ("thresholds", {"Precision", "Recall"}, [0.1, 0.5], "one threshold"),
     ("multi_label", {"AUC"}, True, "all labels counted together"),
@@ -80,7 +79,11 @@ def missing(kind, theirs):
     ours = {each.name for each in parameters}
     left_out = [name for name in theirs if name not in ours | UNSAID]
     if inspect.isclass(kind) and issubclass(kind, mc.nn.Layer):
-        left_out = [name for name in left_out if not name.endswith("_regularizer")]
+        left_out = [
+            name
+            for name in left_out
+            if not name.endswith(("_regularizer", "_constraint"))
+        ]
     return left_out
 
 

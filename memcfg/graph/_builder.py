@@ -219,6 +219,23 @@ class Builder:
             self._casts[key] = made
         return self._casts[key]
 
+    def overwritten(self, tensor: int) -> int:
+        """Return the tensor whose place an updated tensor takes.
+
+        Parameters
+        ----------
+        tensor : int
+            The result of a chain of updates.
+
+        Returns
+        -------
+        int
+            The id of what no op made, such as a weight.
+        """
+        while (op := self.maker(tensor)) is not None:
+            tensor = next(old for old, new in op.in_place if new == tensor)
+        return tensor
+
     def _is_parameter(self, tensor: int) -> bool:
         """Return whether a tensor is a parameter or a copy of one."""
         return tensor in self._copies or self._tensors[tensor].role == "parameter"

@@ -62,9 +62,12 @@ def numbers(value: Any, count: int, what: str) -> tuple[int, ...]:
     """Return one positive integer per dimension, from a single one or a list."""
     if count == 2:
         return pair(value, what)
-    if isinstance(value, list | tuple) and len(value) == 1:
-        (value,) = value
-    return (integer(value, what),)
+    if not isinstance(value, list | tuple):
+        return (integer(value, what),) * count
+    if len(value) != count:
+        more = " or three" if count == 3 else ""
+        raise ValueError(f"{what} must be one integer{more}, got {value!r}")
+    return tuple(integer(each, what) for each in value)
 
 
 def sides(value: Any, axes: int, what: str) -> Sides:
@@ -180,18 +183,21 @@ def resolve_padding(
     sizes: Sequence[int],
     window: Sequence[int],
     strides: Sequence[int],
-    dilation: Sequence[int] = (1, 1),
-) -> tuple[Pair, Pair]:
-    """Return the padding of both axes in zeros, by TensorFlow's rules for names."""
+    dilation: Sequence[int] | None = None,
+) -> Sides:
+    """Return the padding of all axes in zeros, by TensorFlow's rules for names.
+
+    Numbers are of the last axes, and causal padding is of the last one.
+    """
+    none = ((0, 0),) * len(sizes)
     if not isinstance(padding, str):
-        rows, columns = ((0, 0), *padding)[-2:]
-        return rows, columns
+        return (*none, *padding)[-len(sizes) :]
+    dilation = (1,) * len(sizes) if dilation is None else dilation
     if padding == "valid":
-        return (0, 0), (0, 0)
+        return none
     if padding == "causal":
-        return (0, 0), ((window[1] - 1) * dilation[1], 0)
-    rows, columns = map(_same, sizes, window, strides, dilation)
-    return rows, columns
+        return (*none[1:], ((window[-1] - 1) * dilation[-1], 0))
+    return tuple(map(_same, sizes, window, strides, dilation))
 
 
 def _same(size: int, window: int, stride: int, dilation: int) -> Pair:

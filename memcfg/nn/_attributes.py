@@ -37,8 +37,8 @@ class FixedAttributes:
     def __init_subclass__(cls, **options: Any) -> None:
         """Make constructors explain unsupported arguments of Keras."""
         super().__init_subclass__(**options)
-        theirs = not cls.__module__.startswith("memcfg.")
-        for name in vars(cls) if theirs else ():
+        own = cls.__module__.startswith("memcfg.nn.")
+        for name in () if own else vars(cls):
             why = reason(NEVER_CALLED, cls.__mro__[1], name)
             if why is not None:
                 raise TypeError(f"{cls.__name__}.{name} would not be called: {why}")

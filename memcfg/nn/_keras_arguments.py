@@ -62,10 +62,6 @@ ARGUMENTS: dict[str, Reason] = {
     "workers": _PARALLEL._replace(same=(0, 1)),
     "use_multiprocessing": _PARALLEL._replace(same=(False,)),
     # layers
-    "*_constraint": Reason(
-        "weights are not projected after a step: use a regularizer, or a callback that "
-        "calls layer.set_weights"
-    ),
     "autocast": Reason(
         "inputs of ops are cast; dtype='float32' keeps a layer in float32", (True,)
     ),
@@ -76,6 +72,7 @@ ARGUMENTS: dict[str, Reason] = {
     "lora_rank": _LORA,
     "lora_alpha": _LORA,
     "quantization_config": Reason("weights are float32"),
+    "gptq_unpacked_column_size": Reason("weights are float32"),
     "noise_shape": Reason("to drop whole channels, use SpatialDropout1D or 2D"),
     "batch_input_shape": Reason("use Input(shape, batch_size)"),
     "weights": Reason("use layer.set_weights once shapes are known"),
@@ -88,7 +85,6 @@ ARGUMENTS: dict[str, Reason] = {
     "optional": Reason("all inputs are required", (False,)),
     "aggregation": Reason("a weight is on one device", ("none",)),
     "overwrite_with_gradient": Reason("weights are float32", (False,)),
-    "constraint": Reason("weights are not projected after a step: use a regularizer"),
     # ops
     "initial": Reason("use maximum or minimum with a number"),
     # optimizers
@@ -129,7 +125,7 @@ ARGUMENTS: dict[str, Reason] = {
 
 def argument(name: str) -> Reason | None:
     """Return why an argument is not supported; None if the table has no entry."""
-    return ARGUMENTS.get("*_constraint" if name.endswith("_constraint") else name)
+    return ARGUMENTS.get(name)
 
 
 def refusal(what: str, name: str) -> str:

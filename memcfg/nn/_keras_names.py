@@ -49,9 +49,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "KerasTensor": "use SymbolicTensor",
             "Variable": "use Layer.add_weight",
             "config": "memcfg.config has the settings",
-            "constraints": (
-                "use a regularizer, or a callback that calls layer.set_weights"
-            ),
             "datasets": (
                 "memcfg.data reads arrays and files; scikit-learn has small data sets"
             ),
@@ -62,9 +59,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "visualization": "use model.summary() and model.graph()",
         },
         "layers": {
-            "*3D *3DTranspose": (
-                "windows are over sequences and images, not over volumes"
-            ),
             "Random* RandAugment AugMix AutoContrast CenterCrop CutMix MixUp "
             "Equalization *HistogramEqualization MaxNumBoundingBoxes *Spectrogram "
             "Pipeline Resizing Solarization": _DATA,
@@ -73,27 +67,12 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "FlaxLayer JaxLayer TFSMLayer TorchModuleWrapper": (
                 "memcfg cannot trace layers of other frameworks"
             ),
-            "RNN *Cell StackedRNNCells": (
-                "use SimpleRNN, LSTM or GRU; custom cells are not supported"
-            ),
-            "AdaptiveAveragePooling?D": ("use AveragePooling, with a fixed window"),
-            "AdaptiveMaxPooling?D": ("use MaxPooling, with a fixed window"),
-            "ConvLSTM?D SpectralNormalization": _LATER,
             "ActivityRegularization": (
                 "pass activity_regularizer to the layer before it"
             ),
             "AlphaDropout": "use Dropout or GaussianDropout",
-            "EinsumDense": "use Dense, Permute and Reshape, or the operator @",
-            "GroupQueryAttention": "use MultiHeadAttention",
-            "Identity": "use Activation(None)",
             "InputLayer": "use Input(shape)",
             "InputSpec": "a layer checks its inputs when it is called",
-            "Lambda": "write a Layer with call, or your own op (docs/ops.md)",
-            "RMSNormalization": "use LayerNormalization",
-            "UnitNormalization": (
-                "use LayerNormalization, or divide by a root of nn.ops"
-            ),
-            "Wrapper": "write a Layer that has another as its attribute",
             "deserialize serialize": _CONFIG,
         },
         "random": {
@@ -112,8 +91,7 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "log_cosh poisson tversky": _FUNCTION,
         },
         "metrics": {
-            "*IoU *Correlation *_correlation": "compute it from predict's result",
-            "MeanMetricWrapper": "write a Metric with trace and result",
+            "*Correlation *_correlation": "compute it from predict's result",
             "get": _GET.format("metrics"),
             "deserialize serialize": _CONFIG,
             "*_focal_crossentropy huber": (
@@ -126,10 +104,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
         },
         "optimizers": {
             "Ftrl": "it is for sparse linear models: use Adagrad",
-            "Lamb": (
-                "use AdamW with clipnorm, or gradient_accumulation_steps for large "
-                "batches"
-            ),
             "LossScaleOptimizer": (
                 "gradients are float32: pass the inner optimizer alone"
             ),
@@ -160,6 +134,11 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "orthogonal_regularizer": "use L2, or a subclass of Regularizer",
             "deserialize serialize": _CONFIG,
             "l1 l1_l2 l2": _FUNCTION,
+        },
+        "constraints": {
+            "get": _GET.format("constraints"),
+            "deserialize serialize": _CONFIG,
+            "max_norm min_max_norm non_neg unit_norm": _FUNCTION,
         },
         "activations": {
             "glu sparsemax threshold": "use it as a function of nn.ops, in a call",

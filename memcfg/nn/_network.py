@@ -58,6 +58,7 @@ class Weight:
     trainable: bool
     layer: Layer
     regularizer: Any = None
+    constraint: Any = None
     hidden: bool = False  # state, not exchanged with Keras or weight files
 
     @property
@@ -336,6 +337,7 @@ def weights_of(layers: Sequence[Layer]) -> tuple[tuple[Weight, ...], dict[str, s
                 hidden=spec.hidden,
                 layer=leaf,
                 regularizer=spec.regularizer,
+                constraint=spec.constraint,
             )
     return tuple(weights.values()), aliases
 

@@ -29,6 +29,7 @@ from memcfg.nn import optimizers
 from memcfg.nn._attributes import constructor_arguments
 from memcfg.nn._nested import Nested
 from memcfg.nn._weight_files import Entry, WeightFile, write_file
+from memcfg.nn.constraints import Constraint
 from memcfg.nn.initializers import Initializer
 from memcfg.nn.layers._layer import InputLayer, Layer, Place, inner_layers
 from memcfg.nn.losses import Loss
@@ -59,7 +60,7 @@ __all__ = [
 
 FORMAT, BACKUP = "memcfg.model/1", "memcfg.backup/2"
 # objects written as a class name and arguments
-SAVED = Layer, Loss, Metric, Initializer, Regularizer
+SAVED = Layer, Loss, Metric, Initializer, Regularizer, Constraint
 STATE = "optimizer/"  # prefix of the keys of optimizer state
 KEPT = "state/"  # prefix of the keys of state that layers keep between batches
 

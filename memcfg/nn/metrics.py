@@ -6,7 +6,7 @@ value of the metric is computed from the sums when it is read.
 
 from __future__ import annotations
 
-from functools import wraps
+from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
@@ -36,6 +36,7 @@ __all__ = [
     "Accuracy",
     "BinaryAccuracy",
     "BinaryCrossentropy",
+    "BinaryIoU",
     "CategoricalAccuracy",
     "CategoricalCrossentropy",
     "CategoricalHinge",
@@ -45,14 +46,19 @@ __all__ = [
     "FalseNegatives",
     "FalsePositives",
     "Hinge",
+    "IoU",
     "KLDivergence",
     "LogCoshError",
     "Mean",
     "MeanAbsoluteError",
     "MeanAbsolutePercentageError",
+    "MeanIoU",
+    "MeanMetricWrapper",
     "MeanSquaredError",
     "MeanSquaredLogarithmicError",
     "Metric",
+    "OneHotIoU",
+    "OneHotMeanIoU",
     "Poisson",
     "Precision",
     "PrecisionAtRecall",
@@ -531,19 +537,26 @@ class _OfValues(_Plain):
         terms = Terms(scope.builder, self.name)
         values, *weight = (scope.builder.cast(each, "float32") for each in given)
         shape = terms.shape(values)
-        if not weight:
-            size = float(np.prod(shape))
-            return terms.reduce("sum", values), _count(terms, size)
-        of = terms.shape(weight[0])
+        of = terms.shape(weight[0]) if weight else shape[:1]
         if shape[: len(of)] != of:
             raise ValueError(
                 f"{type(self).__name__}: sample_weight must have the shape of the "
                 f"first axes of values of shape {shape}, got {of}"
             )
-        if len(shape) > len(of):
-            values = terms.reduce("mean", values, range(len(of), len(shape)))
-        values = terms("multiply", (values, weight[0]))
-        return terms.reduce("sum", values), terms.reduce("sum", weight[0])
+        values = self._reduced(terms, values, len(of))
+        if not weight:
+            count = _count(terms, float(of[0]) if of else 1.0)
+            return terms.reduce("sum", values), count
+        values = self._reduced(terms, terms("multiply", (values, weight[0])), 1)
+        weights = self._reduced(terms, weight[0], 1)
+        return terms.reduce("sum", values), terms.reduce("sum", weights)
+
+    _how: ClassVar[str] = "mean"
+
+    def _reduced(self, terms: Terms, tensor: int, rank: int) -> int:
+        """Append the reduction of all axes from a rank on."""
+        axes = range(rank, len(terms.shape(tensor)))
+        return terms.reduce(self._how, tensor, axes) if axes else tensor
 
 
 class Mean(_OfValues):
@@ -580,6 +593,8 @@ class Sum(_OfValues):
     """
 
     __slots__ = ()
+
+    _how: ClassVar[str] = "sum"
 
     def result(self, sums: _Sums) -> float:
         """Return the sum.
@@ -1816,6 +1831,337 @@ class R2Score(Metric):
         if self.class_aggregation == "uniform_average":
             return float(score.mean())
         return float((variance * score).sum() / variance.sum())
+
+
+class MeanMetricWrapper(Metric):
+    """The mean of a function of targets and outputs.
+
+    Parameters
+    ----------
+    fn : callable
+        ``fn(y_true, y_pred)`` returns a symbolic tensor with a number, or several, for
+        each sample.
+    name : str, optional
+        The name in logs. None: the function's name.
+    dtype : str, optional
+        ``"float32"`` or None.
+    **kwargs : object
+        Further arguments of the function. With some the metric cannot be saved.
+
+    Raises
+    ------
+    TypeError
+        If `fn` is no function.
+    """
+
+    __slots__ = ("fn",)
+
+    def __init__(
+        self,
+        fn: Any,
+        name: str | None = None,
+        dtype: str | None = None,
+        **kwargs: Any,
+    ) -> None:
+        of = losses.get_loss(fn)
+        if kwargs:
+            of = losses.get_loss(wraps(fn)(partial(fn, **kwargs)))
+        super().__init__(dtype, of.name if name is None else name, of)
+        self.fn = partial(fn, **kwargs) if kwargs else fn
+
+
+class _Unions(Metric):
+    """Intersection over union of some classes, from counts of pairs of classes."""
+
+    __slots__ = (
+        "axis",
+        "ignore_class",
+        "num_classes",
+        "sparse_y_pred",
+        "sparse_y_true",
+        "target_class_ids",
+    )
+
+    _direction = "up"
+
+    count: ClassVar[int] = 1
+
+    def __init__(
+        self,
+        num_classes: int,
+        target_class_ids: Sequence[int],
+        name: str | None = None,
+        dtype: str | None = None,
+        ignore_class: int | None = None,
+        sparse_y_true: bool = True,
+        sparse_y_pred: bool = True,
+        axis: int = -1,
+    ) -> None:
+        super().__init__(dtype, name)
+        kind = type(self).__name__
+        self.num_classes = integer(num_classes, f"{kind}: num_classes")
+        ids = [integer(i, f"{kind}: target_class_ids", 0) for i in target_class_ids]
+        if not ids or max(ids) >= self.num_classes:
+            raise ValueError(
+                f"{kind}: target_class_ids must be below num_classes="
+                f"{self.num_classes}, got {target_class_ids}"
+            )
+        self.target_class_ids = tuple(ids)
+        self.ignore_class = (
+            None
+            if ignore_class is None
+            else integer(ignore_class, "ignore_class", None)
+        )
+        self.sparse_y_true = bool(sparse_y_true)
+        self.sparse_y_pred = bool(sparse_y_pred)
+        if axis != -1:
+            raise ValueError(f"{kind}: axis must be -1, the last one, got {axis!r}")
+        self.axis = -1
+
+    def _classes(self, terms: Terms, tensor: int, sparse: bool) -> int:
+        """Append the class of each element, as int32."""
+        if not sparse:
+            return terms("argmax", (tensor,))
+        if terms.builder.dtype(tensor) == "int32":
+            return tensor
+        return terms("cast", (tensor,), {"dtype": "int32"})
+
+    def trace(
+        self, builder: Builder, y_true: int, y_pred: int, sample_weight: int | None
+    ) -> tuple[int, ...]:
+        """Append the numbers of elements of each pair of classes."""
+        terms = Terms(builder, self.name)
+        true = self._classes(terms, y_true, self.sparse_y_true)
+        said = self._classes(terms, y_pred, self.sparse_y_pred)
+        if terms.shape(said) == (*terms.shape(true), 1):
+            said = terms("reshape", (said,), {"shape": terms.shape(true)})
+        shape = terms.shape(true)
+        if terms.shape(said) != shape:
+            raise ValueError(
+                f"the metric {self.name!r} ({type(self).__name__}) needs a target for "
+                f"each output, got classes of shapes {(None, *shape[1:])} and "
+                f"{(None, *terms.shape(said)[1:])}: see sparse_y_true and sparse_y_pred"
+            )
+        wide = {"shape": (int(np.prod(shape)), self.num_classes)}
+        rows = []
+        for each in (true, said):
+            flat = terms("reshape", (each,), {"shape": wide["shape"][:1]})
+            rows.append(terms("one_hot", (flat,), {"depth": self.num_classes}))
+        counts = rows[0]
+        weights = [] if sample_weight is None else [terms.spread(sample_weight, shape)]
+        if self.ignore_class is not None:
+            number = {"number": float(self.ignore_class)}
+            real_ = terms("cast", (true,), {"dtype": "float32"})
+            weights.append(terms("not_equal_number", (real_,), number))
+        for weight in weights:
+            column = terms("reshape", (weight,), {"shape": (wide["shape"][0], 1)})
+            factor = terms("broadcast_to", (column,), wide)
+            counts = terms("multiply", (counts, factor))
+        pair = (counts, rows[1])
+        return (terms("matmul", pair, {"transpose_a": True}),)
+
+    def result(self, sums: _Sums) -> float:
+        """Return the mean of the target classes that occur."""
+        matrix = np.asarray(sums[0], np.float64)
+        both = np.diag(matrix)
+        either = matrix.sum(0) + matrix.sum(1) - both
+        chosen = list(self.target_class_ids)
+        occurs = either[chosen] > 0
+        found = both[chosen][occurs] / (either[chosen][occurs] + _EPSILON)
+        return float(found.mean()) if occurs.any() else 0.0
+
+
+class IoU(_Unions):
+    """Intersection over union of some classes, and the mean of theirs.
+
+    A class's is the number of elements that are of it and said to be, by the number of
+    those that are of it or said to be. Classes that occur in neither are left out.
+
+    Parameters
+    ----------
+    num_classes : int
+        The number of classes; elements of other targets or outputs do not count.
+    target_class_ids : sequence of int
+        The classes whose mean is returned.
+    name : str, optional
+        The name in logs. None: the class's name in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    ignore_class : int, optional
+        A class whose targets do not count.
+    sparse_y_true : bool, default True
+        Whether targets are classes, and not one-hot.
+    sparse_y_pred : bool, default True
+        Whether outputs are classes, and not a number for each class.
+    axis : int, default -1
+        The axis of classes; only the last is supported.
+
+    Raises
+    ------
+    ValueError
+        If an argument is out of its range.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        num_classes: int,
+        target_class_ids: Sequence[int],
+        name: str | None = None,
+        dtype: str | None = None,
+        ignore_class: int | None = None,
+        sparse_y_true: bool = True,
+        sparse_y_pred: bool = True,
+        axis: int = -1,
+    ) -> None:
+        how = ignore_class, sparse_y_true, sparse_y_pred, axis
+        super().__init__(num_classes, target_class_ids, name, dtype, *how)
+
+
+class BinaryIoU(_Unions):
+    """Intersection over union of binary targets and thresholded outputs.
+
+    Parameters
+    ----------
+    target_class_ids : sequence of int, default (0, 1)
+        The classes, 0 and 1, whose mean is returned.
+    threshold : float, default 0.5
+        Outputs of at least that are of class 1.
+    name : str, optional
+        The name in logs. None: the class's name in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    """
+
+    __slots__ = ("threshold",)
+
+    def __init__(
+        self,
+        target_class_ids: Sequence[int] = (0, 1),
+        threshold: float = 0.5,
+        name: str | None = None,
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(2, target_class_ids, name, dtype)
+        self.threshold = real(threshold, "BinaryIoU: threshold")
+
+    def trace(
+        self, builder: Builder, y_true: int, y_pred: int, sample_weight: int | None
+    ) -> tuple[int, ...]:
+        """Append the numbers of elements of each pair of classes."""
+        terms = Terms(builder, self.name)
+        bound = {"number": self.threshold}
+        said = terms("greater_equal_number", (y_pred,), bound)
+        return super().trace(builder, y_true, said, sample_weight)
+
+
+class MeanIoU(_Unions):
+    """The mean of the intersections over unions of all classes.
+
+    Parameters
+    ----------
+    num_classes : int
+        The number of classes.
+    name : str, optional
+        The name in logs. None: the class's name in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    ignore_class : int, optional
+        A class whose targets do not count.
+    sparse_y_true, sparse_y_pred : bool, default True
+        Whether targets and outputs are classes, as for `IoU`.
+    axis : int, default -1
+        The axis of classes; only the last is supported.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        num_classes: int,
+        name: str | None = None,
+        dtype: str | None = None,
+        ignore_class: int | None = None,
+        sparse_y_true: bool = True,
+        sparse_y_pred: bool = True,
+        axis: int = -1,
+    ) -> None:
+        ids = range(integer(num_classes, "MeanIoU: num_classes"))
+        how = ignore_class, sparse_y_true, sparse_y_pred, axis
+        super().__init__(num_classes, ids, name, dtype, *how)
+
+
+class OneHotIoU(_Unions):
+    """Intersection over union of some classes, of one-hot targets.
+
+    Parameters
+    ----------
+    num_classes : int
+        The number of classes.
+    target_class_ids : sequence of int
+        The classes whose mean is returned.
+    name : str, optional
+        The name in logs. None: the class's name in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    ignore_class : int, optional
+        A class whose targets do not count.
+    sparse_y_pred : bool, default False
+        Whether outputs are classes, and not a number for each class.
+    axis : int, default -1
+        The axis of classes; only the last is supported.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        num_classes: int,
+        target_class_ids: Sequence[int],
+        name: str | None = None,
+        dtype: str | None = None,
+        ignore_class: int | None = None,
+        sparse_y_pred: bool = False,
+        axis: int = -1,
+    ) -> None:
+        how = ignore_class, False, sparse_y_pred, axis
+        super().__init__(num_classes, target_class_ids, name, dtype, *how)
+
+
+class OneHotMeanIoU(_Unions):
+    """The mean of the intersections over unions of all classes, of one-hot targets.
+
+    Parameters
+    ----------
+    num_classes : int
+        The number of classes.
+    name : str, optional
+        The name in logs. None: the class's name in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    ignore_class : int, optional
+        A class whose targets do not count.
+    sparse_y_pred : bool, default False
+        Whether outputs are classes, and not a number for each class.
+    axis : int, default -1
+        The axis of classes; only the last is supported.
+    """
+
+    __slots__ = ()
+
+    def __init__(
+        self,
+        num_classes: int,
+        name: str | None = None,
+        dtype: str | None = None,
+        ignore_class: int | None = None,
+        sparse_y_pred: bool = False,
+        axis: int = -1,
+    ) -> None:
+        ids = range(integer(num_classes, "OneHotMeanIoU: num_classes"))
+        how = ignore_class, False, sparse_y_pred, axis
+        super().__init__(num_classes, ids, name, dtype, *how)
 
 
 def _count(terms: Terms, size: float) -> int:

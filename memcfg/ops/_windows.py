@@ -1,4 +1,4 @@
-"""Sliding windows over images with explicit padding: output lengths, NumPy views."""
+"""Sliding windows with explicit padding: output lengths, NumPy views."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def output_length(
 
 
 def pad_image(x: Array, padding: Sequence[Sequence[int]], value: float = 0) -> Array:
-    """Pad the height and width of x [N, H, W, C] by `value`."""
+    """Pad the axes of x [N, ..., C] between batch and channels by `value`."""
     widths = ((0, 0), *(tuple(pair) for pair in padding), (0, 0))
     return np.pad(x, widths, constant_values=value)
 
@@ -36,24 +36,37 @@ def pad_image(x: Array, padding: Sequence[Sequence[int]], value: float = 0) -> A
 def windows(
     padded: Array, size: Sequence[int], strides: Sequence[int], dilation: Sequence[int]
 ) -> Array:
-    """Return a view of every window of a padded image: [N, OH, OW, C, KH, KW]."""
+    """Return a view of every window of padded images: [N, OH, OW, C, KH, KW].
+
+    Volumes have one more axis of places and one more of the window.
+    """
     reach = [
         (length - 1) * step + 1 for length, step in zip(size, dilation, strict=True)
     ]
-    view = sliding_window_view(padded, reach, axis=(1, 2))
-    return view[:, :: strides[0], :: strides[1], :, :: dilation[0], :: dilation[1]]
+    view = sliding_window_view(padded, reach, axis=tuple(range(1, len(reach) + 1)))
+    places = (slice(None, None, step) for step in strides)
+    taps = (slice(None, None, step) for step in dilation)
+    return view[(slice(None), *places, slice(None), *taps)]
 
 
 def place_slices(
     out: Sequence[int],
     size: Sequence[int],
     strides: Sequence[int],
-    dilation: Sequence[int] = (1, 1),
-) -> Iterator[tuple[int, int, tuple[slice, slice, slice]]]:
-    """Yield each place (i, j) of a window and the slices of padded pixels there."""
-    for i in range(size[0]):
-        for j in range(size[1]):
-            top, left = i * dilation[0], j * dilation[1]
-            rows = slice(top, top + (out[0] - 1) * strides[0] + 1, strides[0])
-            columns = slice(left, left + (out[1] - 1) * strides[1] + 1, strides[1])
-            yield i, j, (slice(None), rows, columns)
+    dilation: Sequence[int] | None = None,
+) -> Iterator[tuple[tuple[int, ...], tuple[slice, ...]]]:
+    """Yield each place of a window and the slices of padded pixels there."""
+    dilation = (1,) * len(size) if dilation is None else dilation
+    for place in np.ndindex(*size):
+        yield (
+            place,
+            (
+                slice(None),
+                *(
+                    slice(i * apart, i * apart + (count - 1) * step + 1, step)
+                    for i, count, step, apart in zip(
+                        place, out, strides, dilation, strict=True
+                    )
+                ),
+            ),
+        )

@@ -1,6 +1,7 @@
-"""Two-dimensional convolution and its two gradients.
+"""Convolutions over images and volumes, and their two gradients.
 
-Activations are [N, H, W, C], kernels [KH, KW, C / groups, O].
+Activations are [N, H, W, C], kernels [KH, KW, C / groups, O]; volumes have a depth
+before the height.
 
 See docs/decisions/0004-channels-last.md.
 """
@@ -33,24 +34,21 @@ __all__: list[str] = []
 
 def _infer(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
     x, kernel = inputs[0].shape, inputs[1].shape
-    groups = attributes["groups"]
-    require(len(x) == 4, f"conv2d reads [N, H, W, C], not {x}")
-    require(len(kernel) == 4, f"a conv2d kernel is [KH, KW, C/groups, O], not {kernel}")
+    groups, rank = attributes["groups"], len(attributes["strides"])
+    name, axes = f"conv{rank}d", "DHW"[3 - rank :]
+    require(len(x) == rank + 2, f"{name} reads [N, {', '.join(axes)}, C], not {x}")
+    taps = ", ".join(f"K{axis}" for axis in axes)
     require(
-        x[3] == kernel[2] * groups and kernel[3] % groups == 0,
-        f"conv2d: {x[3]} channels and kernel {kernel} with {groups} groups",
+        len(kernel) == rank + 2,
+        f"a {name} kernel is [{taps}, C/groups, O], not {kernel}",
     )
-    height, width = (
-        output_length(
-            x[1 + i],
-            kernel[i],
-            attributes["strides"][i],
-            attributes["dilation"][i],
-            attributes["padding"][i],
-        )
-        for i in (0, 1)
+    require(
+        x[-1] == kernel[-2] * groups and kernel[-1] % groups == 0,
+        f"{name}: {x[-1]} channels and kernel {kernel} with {groups} groups",
     )
-    return [Spec((x[0], height, width, kernel[3]), common_dtype(inputs))]
+    how = (attributes[key] for key in ("strides", "dilation", "padding"))
+    lengths = map(output_length, x[1:-1], kernel, *how)
+    return [Spec((x[0], *lengths, kernel[-1]), common_dtype(inputs))]
 
 
 def _infer_kernel(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
@@ -64,17 +62,18 @@ def _infer_input(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spe
 
 def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
     x, kernel = adjoint.inputs
+    name = f"conv{len(adjoint.attributes['strides'])}d"
     dkernel = dx = None
     if adjoint.needs[1]:  # before dx, so that x can be freed
         (dkernel,) = adjoint.emit(
-            "conv2d_gradient_kernel",
+            f"{name}_gradient_kernel",
             (x, adjoint.dy),
             {**adjoint.attributes, "kernel_shape": adjoint.shape_of(1)},
             "gradient_kernel",
         )
     if adjoint.needs[0]:
         (dx,) = adjoint.emit(
-            "conv2d_gradient_input",
+            f"{name}_gradient_input",
             (kernel, adjoint.dy),
             {**adjoint.attributes, "input_shape": adjoint.shape_of(0)},
             "gradient_input",
@@ -86,18 +85,17 @@ def _input_gradient(adjoint: Adjoint) -> Sequence[int | None]:
     """Append the gradients of a transposed convolution, linear in both operands."""
     kernel, x = adjoint.inputs
     attributes = {k: v for k, v in adjoint.attributes.items() if k != "input_shape"}
+    name = f"conv{len(attributes['strides'])}d"
     dkernel = dx = None
     if adjoint.needs[0]:
         (dkernel,) = adjoint.emit(
-            "conv2d_gradient_kernel",
+            f"{name}_gradient_kernel",
             (adjoint.dy, x),
             {**attributes, "kernel_shape": adjoint.shape_of(0)},
             "gradient_kernel",
         )
     if adjoint.needs[1]:
-        (dx,) = adjoint.emit(
-            "conv2d", (adjoint.dy, kernel), attributes, "gradient_input"
-        )
+        (dx,) = adjoint.emit(name, (adjoint.dy, kernel), attributes, "gradient_input")
     return dkernel, dx
 
 
@@ -110,71 +108,78 @@ def _groups(a: Attributes, channels: int, units: int) -> Iterator[tuple[slice, s
         yield ins, outs
 
 
-def _conv2d(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+def _convolution(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     x, kernel = inputs
+    rank = kernel.ndim - 2
     view = windows(
-        pad_image(x, a["padding"]), kernel.shape[:2], a["strides"], a["dilation"]
+        pad_image(x, a["padding"]), kernel.shape[:-2], a["strides"], a["dilation"]
     )
-    for ins, outs in _groups(a, x.shape[3], kernel.shape[3]):
+    taps = tuple(range(rank + 2, 2 * rank + 2))
+    for ins, outs in _groups(a, x.shape[-1], kernel.shape[-1]):
+        part = view[(*(slice(None),) * (rank + 1), ins)]
         outputs[0][..., outs] = np.tensordot(
-            view[:, :, :, ins], kernel[..., outs], axes=((3, 4, 5), (2, 0, 1))
+            part, kernel[..., outs], axes=((rank + 1, *taps), (rank, *range(rank)))
         )
 
 
-def _conv2d_gradient_kernel(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+def _gradient_kernel(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     x, dy = inputs
-    size = outputs[0].shape[:2]
+    size = outputs[0].shape[:-2]
+    places = tuple(range(len(size) + 1))
     view = windows(pad_image(x, a["padding"]), size, a["strides"], a["dilation"])
-    for ins, outs in _groups(a, x.shape[3], dy.shape[3]):
-        product = np.tensordot(  # [C / groups, KH, KW, O / groups]
-            view[:, :, :, ins], dy[..., outs], axes=((0, 1, 2), (0, 1, 2))
-        )
-        outputs[0][..., outs] = product.transpose(1, 2, 0, 3)
+    for ins, outs in _groups(a, x.shape[-1], dy.shape[-1]):
+        part = view[(*(slice(None),) * len(places), ins)]
+        product = np.tensordot(part, dy[..., outs], axes=(places, places))
+        outputs[0][..., outs] = np.moveaxis(product, 0, -2)
 
 
-def _conv2d_gradient_input(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+def _gradient_input(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     kernel, dy = inputs
     dx = outputs[0]
     padded: Array = pad_image(np.zeros_like(dx), a["padding"])
-    for i, j, under in place_slices(
-        dy.shape[1:3], kernel.shape[:2], a["strides"], a["dilation"]
+    for place, under in place_slices(
+        dy.shape[1:-1], kernel.shape[:-2], a["strides"], a["dilation"]
     ):
-        for ins, outs in _groups(a, dx.shape[3], dy.shape[3]):
-            padded[(*under, ins)] += dy[..., outs] @ kernel[i, j, :, outs].T
-    (top, _), (left, _) = a["padding"]
-    dx[...] = padded[:, top : top + dx.shape[1], left : left + dx.shape[2]]
+        for ins, outs in _groups(a, dx.shape[-1], dy.shape[-1]):
+            padded[(*under, ins)] += dy[..., outs] @ kernel[place][:, outs].T
+    inside = (
+        slice(before, before + length)
+        for (before, _), length in zip(a["padding"], dx.shape[1:-1], strict=True)
+    )
+    dx[...] = padded[(slice(None), *inside)]
 
 
 def _flops(x: Spec, kernel: Spec, y: Spec) -> int:
     del x
-    return 2 * y.size * kernel.size // max(kernel.shape[3], 1)
+    return 2 * y.size * kernel.size // max(kernel.shape[-1], 1)
 
 
-register(
-    OpType(
-        "conv2d",
-        2,
-        _infer,
-        _conv2d,
-        gradient=_gradient,
-        flops=lambda i, o, _: _flops(i[0], i[1], o[0]),
-        contraction=True,
-    ),
-    OpType(
-        "conv2d_gradient_kernel",
-        2,
-        _infer_kernel,
-        _conv2d_gradient_kernel,
-        flops=lambda i, o, _: _flops(i[0], o[0], i[1]),
-        contraction=True,
-    ),
-    OpType(
-        "conv2d_gradient_input",
-        2,
-        _infer_input,
-        _conv2d_gradient_input,
-        gradient=_input_gradient,
-        flops=lambda i, o, _: _flops(o[0], i[0], i[1]),
-        contraction=True,
-    ),
-)
+for _name in ("conv2d", "conv3d"):
+    register(
+        OpType(
+            _name,
+            2,
+            _infer,
+            _convolution,
+            gradient=_gradient,
+            flops=lambda i, o, _: _flops(i[0], i[1], o[0]),
+            contraction=True,
+        ),
+        OpType(
+            f"{_name}_gradient_kernel",
+            2,
+            _infer_kernel,
+            _gradient_kernel,
+            flops=lambda i, o, _: _flops(i[0], o[0], i[1]),
+            contraction=True,
+        ),
+        OpType(
+            f"{_name}_gradient_input",
+            2,
+            _infer_input,
+            _gradient_input,
+            gradient=_input_gradient,
+            flops=lambda i, o, _: _flops(o[0], i[0], i[1]),
+            contraction=True,
+        ),
+    )

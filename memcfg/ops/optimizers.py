@@ -97,6 +97,14 @@ def _moving_average(
     return momentum * moving + (1 - rounded(momentum)) * value
 
 
+def _assign_last(
+    variable: Expression, value: Expression, step: Expression, *, parts: Expression
+) -> Expression:
+    """Return the value in the last of the parts of a step, which are counted."""
+    last = equal(step + 1, (floor(step / parts) + 1) * parts)
+    return select(last, value, variable)
+
+
 def _sgd_momentum(
     w: Expression,
     g: Expression,
@@ -343,6 +351,34 @@ def _adafactor(
     return w - unit * (alpha / clip)
 
 
+def _lamb_unit(
+    m: Expression,
+    v: Expression,
+    step: Expression,
+    *,
+    beta_1: Expression,
+    beta_2: Expression,
+    epsilon: Expression,
+    steps: Any = 1.0,
+) -> Expression:
+    t = floor(step / steps) + 1
+    return m / (1 - beta_1**t) / (sqrt(v / (1 - beta_2**t)) + epsilon)
+
+
+def _lamb(
+    w: Expression,
+    unit: Expression,
+    rate: Expression,
+    unit_norm: Expression,
+    weight_norm: Expression,  # before the weight decays
+    *,
+    weight_decay: Expression,
+) -> Expression:
+    length = weight_norm * abs(1 - weight_decay * rate)
+    ratio = select(length > 0, select(unit_norm > 0, length / unit_norm, 1), 1)
+    return w - unit * (ratio * rate)
+
+
 def _average(
     average: Expression,
     w: Expression,
@@ -414,6 +450,7 @@ def _clip_by_value(
 
 elementwise("moving_average", _moving_average, state=("moving",))
 elementwise("assign", lambda variable, value: value, state=("variable",))
+elementwise("assign_last", _assign_last, scalars=("step",), state=("variable",))
 elementwise("accumulate", _accumulate, scalars=("step",), state=("total",))
 elementwise("accumulate_parts", _accumulate_parts, scalars=("step",), state=("total",))
 elementwise("average", _average, scalars=("step",), state=("average",))
@@ -449,3 +486,10 @@ _update("rmsprop_centered_momentum", _rmsprop_centered_momentum, ("w", "v", "m",
 _update("adafactor_moment", _adafactor_moment, ("moment",))
 _update("adafactor_vector", _adafactor_vector, ("moment",))
 _update("adafactor", _adafactor, ("w",))
+_update(
+    "lamb_moments",
+    lambda m, v, g, *, beta_1, beta_2: _moments(g, m, v, beta_1, beta_2),
+    ("m", "v"),
+)
+elementwise("lamb_unit", _lamb_unit, scalars=("step",))
+_update("lamb", _lamb, ("w",))

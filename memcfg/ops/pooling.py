@@ -159,7 +159,7 @@ def _max_pool2d(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
 def _max_pool2d_gradient(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     index, dy = inputs
     padded = pad_image(np.zeros_like(outputs[0]), a["padding"])
-    for i, j, under in place_slices(dy.shape[1:3], a["pool_size"], a["strides"]):
+    for (i, j), under in place_slices(dy.shape[1:3], a["pool_size"], a["strides"]):
         place = i * a["pool_size"][1] + j
         padded[under] += np.where(index == place, dy, 0)
     _crop(a, padded, outputs[0])
@@ -182,7 +182,7 @@ def _average_pool2d_gradient(a: Attributes, inputs: Arrays, outputs: Arrays) -> 
     (dy,) = inputs
     share = dy / _in_image(a, *outputs[0].shape[1:3]).sum(axis=-1)
     padded = pad_image(np.zeros_like(outputs[0]), a["padding"])
-    for _, _, under in place_slices(dy.shape[1:3], a["pool_size"], a["strides"]):
+    for _, under in place_slices(dy.shape[1:3], a["pool_size"], a["strides"]):
         padded[under] += share
     _crop(a, padded, outputs[0])
 

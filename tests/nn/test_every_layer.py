@@ -13,17 +13,45 @@ from memcfg.nn import layers
 
 nn = mc.nn
 
-IMAGE, STEPS, ROW = (6, 6, 4), (6, 4), (4,)
+VOLUME, IMAGE, STEPS, ROW = (4, 3, 5, 2), (6, 6, 4), (6, 4), (4,)
 OPTIONS = {
     "activity_regularizer": "l1",
     "kernel_regularizer": nn.regularizers.L2(0.03),
 }
+
+
+class Added(nn.Layer):
+    """A cell of one's own."""
+
+    def __init__(self, units, name=None):
+        self.units = self.state_size = units
+        super().__init__(name=name)
+
+    def build(self, input_shape):
+        self.kernel = self.add_weight((input_shape[-1], self.units), name="kernel")
+
+    def call(self, x, states):
+        y = x @ self.kernel + states[0]
+        return y, [y]
+
+
+def squared(x, power=2):
+    return x**power
+
+
 MADE = {  # arguments with options, and the shape of a sample
     "Activation": (("tanh",), {}, ROW),
+    "AdaptiveAveragePooling1D": ((4,), {}, STEPS),
+    "AdaptiveAveragePooling2D": (((3, 4),), {}, IMAGE),
+    "AdaptiveMaxPooling1D": ((2,), {}, STEPS),
+    "AdaptiveMaxPooling2D": ((4,), {}, IMAGE),
+    "AdaptiveAveragePooling3D": ((2,), {}, VOLUME),
+    "AdaptiveMaxPooling3D": (((2, 1, 3),), {}, VOLUME),
     "AdditiveAttention": ((), {"use_scale": False, "dropout": 0.25, "seed": 3}, STEPS),
     "Attention": ((), {"use_scale": True, "score_mode": "concat"}, STEPS),
     "AveragePooling1D": ((3, 2), {"padding": "same"}, STEPS),
     "AveragePooling2D": ((3, 2), {"padding": "same"}, IMAGE),
+    "AveragePooling3D": ((2,), {"padding": "same"}, VOLUME),
     "BatchNormalization": (
         (),
         {"momentum": 0.5, "gamma_regularizer": "l2", "beta_initializer": "ones"},
@@ -34,35 +62,56 @@ MADE = {  # arguments with options, and the shape of a sample
     "Conv1DTranspose": ((3, 2), OPTIONS | {"strides": 2}, STEPS),
     "Conv2D": ((3, 2), OPTIONS | {"bias_regularizer": "l1", "trainable": False}, IMAGE),
     "Conv2DTranspose": ((3, 2), OPTIONS | {"padding": "same"}, IMAGE),
+    "Conv3D": ((3, 2), OPTIONS | {"padding": 1, "groups": 1}, VOLUME),
+    "Conv3DTranspose": ((3, 2), OPTIONS | {"strides": (1, 2, 1)}, VOLUME),
+    "ConvLSTM3D": ((2, 2), {"unit_forget_bias": False}, (2, *VOLUME)),
+    "ConvLSTM1D": ((2, 2), OPTIONS | {"padding": "same", "dropout": 0.5}, (2, 6, 4)),
+    "ConvLSTM2D": ((2, 2), OPTIONS | {"return_sequences": True}, (2, 5, 4, 3)),
     "Cropping1D": ((1,), {}, STEPS),
     "Cropping2D": ((((1, 0), (2, 1)),), {}, IMAGE),
+    "Cropping3D": (((1, 0, (2, 1)),), {}, VOLUME),
     "Dense": ((3, "relu"), OPTIONS | {"bias_initializer": "ones"}, ROW),
     "DepthwiseConv1D": ((2,), {"depthwise_regularizer": "l2"}, STEPS),
     "DepthwiseConv2D": ((2,), {"depth_multiplier": 2}, IMAGE),
     "Dropout": ((0.25,), {"seed": 7}, ROW),
     "ELU": ((0.5,), {}, ROW),
+    "EinsumDense": (
+        ("abc,cd->adb", (3, None)),
+        {"bias_axes": "d", "kernel_regularizer": "l1"},
+        STEPS,
+    ),
     "Embedding": ((9, 3), {"embeddings_regularizer": "l2", "mask_zero": True}, (5,)),
     "Flatten": ((), {}, IMAGE),
     "GRU": ((3,), OPTIONS | {"recurrent_regularizer": "l1", "dropout": 0.5}, STEPS),
+    "GRUCell": ((4,), {"reset_after": False, "kernel_regularizer": "l2"}, ROW),
     "GaussianDropout": ((0.25,), {"seed": 7}, ROW),
     "GaussianNoise": ((0.25,), {}, ROW),
     "GlobalAveragePooling1D": ((), {"keepdims": True}, STEPS),
     "GlobalAveragePooling2D": ((), {"keepdims": True}, IMAGE),
+    "GlobalAveragePooling3D": ((), {"keepdims": True}, VOLUME),
+    "GlobalMaxPooling3D": ((), {"keepdims": True}, VOLUME),
     "GlobalMaxPooling1D": ((), {"keepdims": True}, STEPS),
     "GlobalMaxPooling2D": ((), {"keepdims": True}, IMAGE),
     "GroupNormalization": ((2,), {"scale": False}, IMAGE),
+    "GroupQueryAttention": ((3, 4, 2), OPTIONS | {"seed": 5}, STEPS),
+    "Identity": ((), {}, ROW),
     "LSTM": ((3,), OPTIONS | {"return_sequences": True, "seed": 2}, STEPS),
+    "LSTMCell": ((4,), {"dropout": 0.5, "bias_regularizer": "l2"}, ROW),
+    "Lambda": ((squared,), {"arguments": {"power": 3}}, ROW),
     "LayerNormalization": (([2, 3],), {"gamma_regularizer": "l1"}, IMAGE),
     "LeakyReLU": ((0.2,), {}, ROW),
     "LocalResponseNormalization": ((2,), {"alpha": 0.5}, IMAGE),
     "Masking": ((0.5,), {}, STEPS),
     "MaxPooling1D": ((3, 2), {"padding": "same"}, STEPS),
     "MaxPooling2D": ((3, 2), {"padding": ((0, 1), (1, 0))}, IMAGE),
+    "MaxPooling3D": (((2, 1, 2),), {"strides": 1}, VOLUME),
     "MaxUnpooling2D": ((3, 2), {"padding": 1, "output_size": (6, 6)}, IMAGE),
     "MultiHeadAttention": ((2, 3), OPTIONS | {"dropout": 0.25, "seed": 5}, STEPS),
     "Normalization": ((), {"mean": 1.0, "variance": 2.0}, ROW),
     "PReLU": ((), {"alpha_regularizer": "l2", "shared_axes": [1]}, STEPS),
     "Permute": (((2, 1),), {}, STEPS),
+    "RMSNormalization": (((1, 3),), {"epsilon": 0.1}, IMAGE),
+    "RNN": ((Added(4),), {"return_sequences": True}, STEPS),
     "ReLU": ((3.0,), {"threshold": 0.1}, ROW),
     "PositionEmbedding": ((9,), {"initializer": "ones"}, STEPS),
     "RepeatVector": ((3,), {}, ROW),
@@ -72,12 +121,20 @@ MADE = {  # arguments with options, and the shape of a sample
     "SeparableConv1D": ((3, 2), {"pointwise_regularizer": "l2"}, STEPS),
     "SeparableConv2D": ((3, 2), {"depthwise_regularizer": "l1"}, IMAGE),
     "SimpleRNN": ((3,), OPTIONS | {"go_backwards": True, "unroll": True}, STEPS),
+    "SimpleRNNCell": ((4,), {"use_bias": False}, ROW),
     "Softmax": ((), {"axis": -1}, ROW),
     "SpatialDropout1D": ((0.25,), {}, STEPS),
     "SpatialDropout2D": ((0.25,), {"seed": 1}, IMAGE),
+    "SpatialDropout3D": ((0.25,), {"seed": 1}, VOLUME),
+    "SpectralNormalization": ((layers.Conv2D(2, 3),), {"power_iterations": 2}, IMAGE),
+    "StackedRNNCells": (([layers.GRUCell(4), Added(4)],), {}, ROW),
     "TimeDistributed": ((layers.Dense(2),), {}, STEPS),
+    "UnitNormalization": ((), {"axis": (1, 2)}, STEPS),
     "UpSampling1D": ((3,), {}, STEPS),
     "UpSampling2D": ((2,), {"interpolation": "bilinear"}, IMAGE),
+    "Wrapper": ((layers.Dense(2),), {}, ROW),
+    "UpSampling3D": (((1, 2, 3),), {}, VOLUME),
+    "ZeroPadding3D": ((2,), {}, VOLUME),
     "ZeroPadding1D": ((2,), {}, STEPS),
     "ZeroPadding2D": ((2,), {}, IMAGE),
     "Add": ((), {}, ROW),
@@ -100,7 +157,12 @@ def made(name):
 
 def called(layer, x):
     """The layer's result, of more tensors where it takes more."""
-    if isinstance(layer, layers.MultiHeadAttention):
+    if isinstance(layer, layers.StackedRNNCells):
+        return layer(x, [[x], x])[0]
+    if hasattr(layer, "state_size"):
+        size = layer.state_size
+        return layer(x, [x] * (len(size) if isinstance(size, list) else 1))[0]
+    if isinstance(layer, layers.MultiHeadAttention | layers.GroupQueryAttention):
         return layer(x, x)
     if isinstance(layer, layers.PositionEmbedding):
         return layers.Add()([x, layer(x)])

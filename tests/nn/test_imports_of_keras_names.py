@@ -47,7 +47,7 @@ def test_every_name_of_keras_can_be_imported_or_says_why_not(room):
         ("import memcfg.nn.mixed_precision", "set_dtype_policy"),
         ("from memcfg.nn import datasets", "scikit-learn"),
         ("from memcfg.nn.regularizers import l2", "use the class"),
-        ("from memcfg.nn.layers import Lambda", "write a Layer"),
+        ("from memcfg.nn.layers import AlphaDropout", "GaussianDropout"),
         ("from memcfg.nn.layers import Dence", "did you mean 'Dense'"),
         (
             "from memcfg.nn.losses import Squaredhinge",

@@ -6,6 +6,7 @@ import fnmatch
 import importlib
 import inspect
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -67,7 +68,7 @@ def test_an_argument_is_taken_or_refused_in_words():
                 function(**{name: object()})
             assert argument(name).words in str(error.value)
             refused.add(name)
-    assert refused >= {"run_eagerly", "kernel_constraint", "sparse", "zipped"}
+    assert refused >= {"run_eagerly", "lora_rank", "sparse", "zipped"}
 
 
 DIFFERENT = [
@@ -91,6 +92,9 @@ def test_a_value_that_the_page_excepts_is_refused(kind, argument, value):
         "rate": 0.5,
         "units": 2,
         "num_heads": 1,
+        "head_dim": 2,
+        "num_query_heads": 2,
+        "num_key_value_heads": 1,
         "key_dim": 2,
         "input_dim": 3,
         "output_dim": 2,
@@ -175,30 +179,58 @@ def test_a_layer_of_a_users_hands_arguments_on():
             self.units = units
 
     assert Own(3, name="own", autocast=True, trainable=False).trainable is False
-    with pytest.raises(TypeError, match=r"Layer does not .*'kernel_constraint'"):
-        Own(3, kernel_constraint="max_norm")
+    with pytest.raises(TypeError, match=r"Layer does not .*'lora_rank'"):
+        Own(3, lora_rank=2)
+
+
+MADE = {  # layers that need arguments
+    "Bidirectional": lambda: mc.nn.Bidirectional(mc.nn.LSTM(2)),
+    "ConvLSTM1D": lambda: mc.nn.ConvLSTM1D(2, 2),
+    "ConvLSTM2D": lambda: mc.nn.ConvLSTM2D(2, 2),
+    "ConvLSTM3D": lambda: mc.nn.ConvLSTM3D(2, 2),
+    "Dense": lambda: mc.nn.Dense(2),
+    "EinsumDense": lambda: mc.nn.EinsumDense("abc,cd->adb", (2, None)),
+    "GroupQueryAttention": lambda: mc.nn.GroupQueryAttention(2, 2, 1),
+    "Lambda": lambda: mc.nn.Lambda(abs),
+    "MultiHeadAttention": lambda: mc.nn.MultiHeadAttention(1, 2),
+    "RNN": lambda: mc.nn.RNN(mc.nn.GRUCell(2)),
+    "ReversibleEmbedding": lambda: mc.nn.ReversibleEmbedding(5, 4),
+    "SpectralNormalization": lambda: mc.nn.SpectralNormalization(mc.nn.Dense(2)),
+    "StackedRNNCells": lambda: mc.nn.StackedRNNCells([mc.nn.GRUCell(4)]),
+    "TimeDistributed": lambda: mc.nn.TimeDistributed(mc.nn.Dense(2)),
+    **{
+        kind: partial(getattr(mc.nn, kind), 4)
+        for kind in ("LSTM", "GRU", "SimpleRNN", "LSTMCell", "GRUCell", "SimpleRNNCell")
+    },
+    **{
+        kind: partial(getattr(mc.nn, kind), 0.5)
+        for kind in NAMES["calls"]
+        if ("Dropout" in kind or "Noise" in kind) and hasattr(mc.nn, kind)
+    },
+}
+SHAPES = {"SpatialDropout2D": (4, 4, 4), "ConvLSTM1D": (4, 4, 4)}
+SHAPES |= {"ConvLSTM2D": (2, 4, 4, 4), "ConvLSTM3D": (2, 4, 4, 4, 1)}
+SHAPES["SpatialDropout3D"] = (2, 2, 2, 4)
+MASKED = {"attention_mask", "use_causal_mask"}  # which are taken
+
+
+def a_call(kind):
+    """A layer, what it is called on, and more that it needs."""
+    layer = MADE.get(kind, getattr(mc.nn, kind))()
+    x = mc.nn.Input((4,) if "Cell" in kind else SHAPES.get(kind, (4, 4)))
+    more = {}
+    if "Cell" in kind:
+        more["states"] = [x] * (2 if kind == "LSTMCell" else 1)
+    if kind in ("MultiHeadAttention", "GroupQueryAttention"):
+        more["value"] = x
+    return layer, [x, x] if kind in ("Attention", "AdditiveAttention") else x, more
 
 
 @pytest.mark.parametrize("kind", [k for k in NAMES["calls"] if hasattr(mc.nn, k)])
 def test_a_call_takes_arguments_or_refuses_them_in_words(kind):
-    inner = mc.nn.LSTM(2) if kind == "Bidirectional" else mc.nn.Dense(2)
-    layer = {
-        "MultiHeadAttention": lambda: mc.nn.MultiHeadAttention(1, 2),
-        "Bidirectional": lambda: mc.nn.Bidirectional(inner),
-        "TimeDistributed": lambda: mc.nn.TimeDistributed(inner),
-        "Dense": lambda: mc.nn.Dense(2),
-        "ReversibleEmbedding": lambda: mc.nn.ReversibleEmbedding(5, 4),
-    }
-    if issubclass(getattr(mc.nn, kind), mc.nn.LSTM | mc.nn.GRU | mc.nn.SimpleRNN):
-        layer[kind] = lambda: getattr(mc.nn, kind)(2)
-    if "Dropout" in kind or "Noise" in kind:
-        layer[kind] = lambda: getattr(mc.nn, kind)(0.5)
-    made = layer.get(kind, getattr(mc.nn, kind))()
-    x = mc.nn.Input((4, 4, 4) if kind == "SpatialDropout2D" else (4, 4))
-    given = [x, x] if kind in ("Attention", "AdditiveAttention") else x
-    more = {"value": x} if kind == "MultiHeadAttention" else {}
+    made, given, more = a_call(kind)
     for name in NAMES["calls"][kind]:
-        if name.endswith("mask") and name not in ("attention_mask", "use_causal_mask"):
+        if name.endswith("mask") and name not in MASKED and kind != "Lambda":
             with pytest.raises(TypeError, match=r"'.*mask': masks come with"):
                 made(given, **more, **{name: object()})
             made(given, **more, **{name: None})
@@ -216,8 +248,8 @@ def test_a_model_in_a_model_refuses_what_it_would_ignore():
 
 
 def test_at_the_top_too():
-    with pytest.raises(AttributeError, match=r"'Conv3D': windows are"):
-        _ = mc.nn.Conv3D
+    with pytest.raises(AttributeError, match=r"'AlphaDropout': use Dropout"):
+        _ = mc.nn.AlphaDropout
     place = "it is in nn.losses and nn.metrics"
     with pytest.raises(AttributeError, match=f"'MeanSquaredError': {place}"):
         _ = mc.nn.MeanSquaredError

@@ -296,7 +296,9 @@ def test_which_accuracy_a_name_means(units, target, kind):
 
 @pytest.mark.parametrize("name", sorted(metrics._METRICS))
 def test_every_name_means_a_metric(name):
-    if "At" in name or "_at_" in name:
+    plain = name.lower().replace("_", "")
+    unions_ = plain.endswith("iou") and plain != "binaryiou"
+    if "At" in name or "_at_" in name or unions_ or plain == "meanmetricwrapper":
         with pytest.raises(ValueError, match="needs arguments: pass a"):
             get_metric(name)
         return
@@ -515,3 +517,126 @@ def test_what_a_metric_cannot_add_is_said():
     with pytest.raises(TypeError, match="takes arrays, or tensors of a function"):
         accuracy.update_state(labels, outputs)
     assert accuracy.result() == 0
+
+
+def unions(matrix, chosen):
+    """The mean of the intersections over unions of classes that occur."""
+    found = []
+    for k in chosen:
+        either = matrix[k].sum() + matrix[:, k].sum() - matrix[k, k]
+        found += [matrix[k, k] / (either + 1e-7)] if either else []
+    return np.mean(found) if found else 0.0
+
+
+@given(
+    rest=st.sampled_from([(), (4,), (2, 3)]),
+    ignore=st.sampled_from([None, 1, -1]),
+    weighted=st.booleans(),
+    hot=st.tuples(st.booleans(), st.booleans()),
+    seed=st.integers(0, 999),
+)
+@settings(max_examples=60, deadline=None)
+def test_intersections_over_unions(rest, ignore, weighted, hot, seed):
+    """Labels from -1 to 3, of which 0 to 2 are classes."""
+    random = np.random.default_rng(seed)
+    chosen, matrix, batches = (0, 2), np.zeros((3, 3)), []
+    for size in (6, 3):
+        shape = (size, *rest)
+        low, high = (0, 3) if any(hot) else (-1, 4)
+        t = random.integers(low, high, shape).astype(np.int32)
+        p = random.integers(low, high, shape)
+        w = random.uniform(0.1, 2, size) if weighted else None
+        each = np.broadcast_to(
+            np.ones(shape) if w is None else w.reshape(-1, *(1 for _ in rest)), shape
+        )
+        for place in np.ndindex(*shape):
+            if t[place] != ignore and {t[place], p[place]} <= {0, 1, 2}:
+                matrix[t[place], p[place]] += each[place]
+        y = oracle.one_hot(t, 3) if hot[0] else t
+        out = oracle.one_hot(p, 3) + random.uniform(0, 0.5, (*shape, 3))
+        batches.append((y, out if hot[1] else p.astype(float), w))
+    how = {"sparse_y_true": not hot[0], "sparse_y_pred": not hot[1]}
+    how["ignore_class"] = ignore
+    for metric, classes in (
+        (metrics.IoU(3, chosen, **how), chosen),
+        (metrics.MeanIoU(3, **how), (0, 1, 2)),
+    ):
+        wanted = pytest.approx(unions(matrix, classes), rel=1e-6)
+        assert measured(metric, *batches) == wanted
+
+
+def test_unions_of_other_names():
+    t, p = np.int32([0, 1, 1, 0]), np.array([0.2, 0.6, 0.4, 0.5])
+    binary = metrics.BinaryIoU(threshold=0.5)
+    binary.update_state(t, p)
+    assert binary.result() == pytest.approx((1 / 3 + 1 / 3) / 2, rel=1e-5)
+    assert metrics.BinaryIoU([1])(t, p) == pytest.approx(1 / 3, rel=1e-5)
+    scores = np.eye(3)[[0, 1, 1, 2]]
+    labels = np.eye(3)[[0, 1, 2, 2]]
+    one = metrics.OneHotIoU(3, [1])(labels, scores)
+    assert one == pytest.approx(1 / 2, rel=1e-5)
+    every = metrics.OneHotMeanIoU(3)(labels, scores)
+    assert every == pytest.approx((1 + 1 / 2 + 1 / 2) / 3, rel=1e-5)
+    for call, message in (
+        (lambda: metrics.IoU(2, [2]), "must be below num_classes=2"),
+        (lambda: metrics.MeanIoU(2, axis=1), "axis must be -1"),
+        (lambda: metrics.MeanIoU(3)(labels, scores[:, 0]), "a target for each output"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
+
+
+def test_unions_in_a_models_logs():
+    model = mc.nn.Sequential([mc.nn.Input((5, 4)), mc.nn.Dense(3)])
+    loss = mc.nn.losses.SparseCategoricalCrossentropy(from_logits=True)
+    union = metrics.MeanIoU(3, sparse_y_pred=False, name="union")
+    model.compile("sgd", loss, metrics=[union])
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(20, 5, 4)), random.integers(0, 3, (20, 5))
+    logs = model.evaluate(x, y, batch_size=8, verbose=0, return_dict=True)
+    said = model.predict(x, verbose=0).argmax(-1)
+    matrix = np.zeros((3, 3))
+    np.add.at(matrix, (y, said), 1)
+    assert logs["union"] == pytest.approx(unions(matrix, range(3)), rel=1e-5)
+
+
+def test_means_and_sums_of_values():
+    mean, total = metrics.Mean(), metrics.Sum()
+    values, weights = np.float32([[1, 3], [5, 9]]), [1.0, 0.5]
+    assert mean([1, 3, 5, 7]) == 4
+    assert total([1, 3, 5, 7], sample_weight=[1, 1, 0, 0]) == 4
+    mean.reset_state()
+    total.reset_state()
+    assert mean.result() == total.result() == 0
+    assert mean(values, weights) == pytest.approx((2 + 7 / 2) / 1.5)
+    assert total(values, weights) == pytest.approx(4 + 14 / 2)
+    assert mean(3.0) == pytest.approx((2 + 7 / 2 + 3) / 2.5)
+    with pytest.raises(ValueError, match=r"weights of shape \(3,\) do not fit"):
+        mean(values, [1, 2, 3])
+    model = mc.nn.Sequential([mc.nn.Input((2,)), mc.nn.Dense(2)])
+    model.compile("sgd", "mse", metrics=[mean])
+    with pytest.raises(TypeError, match="is of values alone, for loops of your own"):
+        model.evaluate(values, values, verbose=0)
+
+
+def far(y_true, y_pred, power=1):
+    return abs(y_true - y_pred) ** power
+
+
+def test_the_mean_of_a_function(tmp_path):
+    model = mc.nn.Sequential([mc.nn.Input((2,)), mc.nn.Dense(2)])
+    cubed = metrics.MeanMetricWrapper(far, name="cubed", power=3)
+    model.compile("sgd", "mse", metrics=[metrics.MeanMetricWrapper(far), cubed])
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(2, 7, 2))
+    logs = model.evaluate(x, y, verbose=0, return_dict=True)
+    apart = abs(model.predict(x, verbose=0) - y)
+    assert logs["far"] == pytest.approx(apart.mean(), rel=1e-5)
+    assert logs["cubed"] == pytest.approx((apart**3).mean(), rel=1e-5)
+    with pytest.raises(TypeError, match="cannot be saved"):
+        model.save(tmp_path / "model.memcfg")
+    model.compile("sgd", "mse", metrics=[metrics.MeanMetricWrapper(far)])
+    model.save(tmp_path / "model.memcfg")
+    loaded = mc.nn.models.load_model(tmp_path / "model.memcfg", {"far": far})
+    again = loaded.evaluate(x, y, verbose=0, return_dict=True)
+    assert again["far"] == pytest.approx(logs["far"])

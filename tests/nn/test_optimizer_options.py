@@ -50,6 +50,7 @@ WHOLE = {
         0.05, gradient_accumulation_steps=2, clipnorm=0.5, weight_decay=0.01
     ),
     "means": lambda: nn.Adafactor(0.05, gradient_accumulation_steps=2, use_ema=True),
+    "lamb": lambda: nn.Lamb(0.02, gradient_accumulation_steps=2, weight_decay=0.1),
     "lion": lambda: nn.Lion(schedules.CosineDecay(0.01, 8), clipnorm=0.1),
 }
 RUNS = [

@@ -47,6 +47,7 @@ KEPT = {
     "adagrad": ({}, 42),
     "adadelta": ({}, 84),
     "lion": ({}, 42),
+    "lamb": ({}, 84),
     "adafactor": ({}, 5 + 7 + 7),
 }
 

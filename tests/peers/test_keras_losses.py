@@ -25,7 +25,12 @@ nn = mc.nn
 SHAPES = st.sampled_from([(5, 1), (4, 3), (2, 3, 4), (3, 2, 2, 3)])
 LOSSES = [name for name in nn.losses.__all__ if name not in ("Loss", "Target")]
 # Of metrics Keras has no class of, and what logs cannot hold.
-METRICS = [name for name in nn.metrics.__all__ if name != "Metric"]
+APART = {"Metric", "Mean", "Sum", "MeanMetricWrapper"}  # and unions, tested below
+METRICS = [
+    name
+    for name in nn.metrics.__all__
+    if name not in APART and not name.endswith("IoU")
+]
 PROBABILITIES = ("Categorical", "KL", "Sparse", "TopK", "F1", "FBeta")
 
 
@@ -388,3 +393,36 @@ def test_losses_and_metrics_of_users(kind, weighted, units, request):
     assert ours.keys() == theirs.keys()
     for name, numbers in ours.items():
         np.testing.assert_allclose(numbers, theirs[name], rtol=1e-4)
+
+
+@pytest.mark.parametrize("ignore", [None, 1])
+@pytest.mark.parametrize("name", ["IoU", "MeanIoU", "OneHotIoU", "OneHotMeanIoU"])
+def test_intersections_over_unions(name, ignore):
+    rng = np.random.default_rng(0)
+    more = () if "Mean" in name else ([0, 2],)
+    both = []
+    for room in (mc.nn.metrics, keras.metrics):
+        metric = getattr(room, name)(3, *more, ignore_class=ignore)
+        rng = np.random.default_rng(0)
+        for _ in range(2):
+            t, p = rng.integers(0, 3, (2, 20))
+            if "Hot" in name:
+                t, p = np.eye(3)[t], np.eye(3)[p] + rng.uniform(0, 0.5, (20, 3))
+            metric.update_state(t, p)
+        both.append(float(metric.result()))
+    assert both[0] == pytest.approx(both[1], rel=1e-5)
+
+
+def test_unions_of_thresholds_means_and_sums():
+    rng = np.random.default_rng(0)
+    t, p, w = rng.integers(0, 2, 20), rng.uniform(size=20), rng.uniform(size=20)
+    values = rng.normal(size=(20, 3))
+    for make in (
+        lambda room: room.BinaryIoU([0, 1], 0.3)(t, p),
+        lambda room: room.Mean()(values, w),
+        lambda room: room.Mean()(values),
+        lambda room: room.Sum()(values, w),
+        lambda room: room.Sum()(values),
+    ):
+        ours, theirs = (float(make(room)) for room in (mc.nn.metrics, keras.metrics))
+        assert ours == pytest.approx(theirs, rel=1e-5)

@@ -13,7 +13,12 @@ from memcfg.ops import op_types
 from memcfg.plan import share
 from memcfg.runtime import Executor
 
-IMAGE = (3, 5, 6, 2)
+IMAGE, VOLUME = (3, 5, 6, 2), (2, 3, 4, 4, 2)
+THREE = {
+    "strides": (1, 1, 1),
+    "padding": ((1, 0), (1, 1), (0, 1)),
+    "dilation": (1, 1, 1),
+}
 # op type -> cases of (shapes of the operands that get a gradient, attributes)
 CASES = {
     "conv2d": [
@@ -24,6 +29,24 @@ CASES = {
         ),
         ([IMAGE, (2, 2, 1, 4)], {**CONV, "groups": 2}),
         ([IMAGE, (2, 2, 2, 3)], {**CONV, "dilation": (2, 2)}),
+    ],
+    "conv3d": [
+        ([VOLUME, (2, 3, 2, 2, 4)], {**CONV, **THREE}),
+        ([VOLUME, (2, 2, 1, 1, 4)], {**CONV, **THREE, "groups": 2}),
+        ([VOLUME, (2, 2, 2, 2, 3)], {**CONV, **THREE, "strides": (2, 1, 2)}),
+        ([VOLUME, (2, 1, 2, 2, 3)], {**CONV, **THREE, "dilation": (1, 1, 2)}),
+    ],
+    "conv3d_gradient_input": [
+        (
+            [(2, 2, 2, 2, 4), (2, 2, 2, 3, 4)],
+            {
+                **CONV,
+                **THREE,
+                "strides": (2, 2, 1),
+                "padding": ((0, 0), (0, 0), (0, 0)),
+                "input_shape": (2, 4, 4, 4, 2),
+            },
+        )
     ],
     "conv2d_gradient_input": [  # dy of (3, 2, 3, 4), from a kernel of 3 rows
         (

@@ -19,7 +19,11 @@ MARKS = [
     pytest.mark.skipif(keras.backend.backend() != "torch", reason="not on PyTorch"),
 ]
 OURS = SimpleNamespace(
-    layers=mc.nn, Model=mc.nn.Model, Input=mc.nn.Input, optimizers=mc.nn, losses=mc.nn
+    layers=mc.nn.layers,
+    Model=mc.nn.Model,
+    Input=mc.nn.Input,
+    optimizers=mc.nn,
+    losses=mc.nn,
 )
 BATCH = 4
 

@@ -88,6 +88,29 @@ def convolution_cases():
         yield case("conv2d_gradient_input", [y.inputs[1], dy], more)
 
 
+def volume_cases():
+    none, same = ((0, 0),) * 3, ((1, 1),) * 3
+    for x, kernel, a in (
+        ((2, 5, 7, 8, 3), (3, 3, 3, 3, 9), ((1, 1, 1), same, (1, 1, 1), 1)),
+        ((2, 6, 9, 9, 8), (2, 3, 3, 4, 16), ((2, 2, 1), same, (1, 1, 1), 2)),
+        (
+            (1, 5, 9, 10, 5),
+            (2, 2, 3, 5, 2),
+            ((2, 1, 2), ((1, 0), (2, 0), (0, 1)), (2, 2, 3), 1),
+        ),
+        ((3, 4, 5, 6, 6), (3, 3, 2, 1, 6), ((1, 1, 1), none, (1, 1, 1), 6)),
+        ((2, 6, 7, 5, 4), (1, 1, 1, 4, 8), ((2, 3, 1), none, (1, 1, 1), 1)),
+        ((1, 7, 6, 9, 1), (7, 6, 9, 1, 3), ((1, 1, 1), none, (1, 1, 1), 1)),
+    ):
+        a = window(*a)
+        y = case("conv3d", [normal(*x), normal(*kernel, seed=1)], a)
+        dy = normal(*y.outputs[0][0], seed=2)
+        yield y
+        more = {**a, "kernel_shape": kernel, "input_shape": x}
+        yield case("conv3d_gradient_kernel", [y.inputs[0], dy], more)
+        yield case("conv3d_gradient_input", [y.inputs[1], dy], more)
+
+
 def product_cases():
     for lead, k, n in (((5,), 7, 3), ((2, 35), 30, 66), ((1,), 400, 20), ((70,), 9, 1)):
         x, kernel, dy = normal(*lead, k), normal(k, n, seed=1), normal(*lead, n, seed=2)
@@ -496,7 +519,13 @@ def all_cases():
     found = {}
     with np.errstate(all="ignore"):
         for family in (
-            *(convolution_cases, product_cases, biased_cases, reduction_cases),
+            *(
+                convolution_cases,
+                volume_cases,
+                product_cases,
+                biased_cases,
+                reduction_cases,
+            ),
             *(square_cases, softmax_cases, loss_cases, movement_cases, table_cases),
             *(random_cases, pool_cases, recurrent_cases, chain_cases),
             *(column_cases, attention_cases),

@@ -22,7 +22,7 @@ __all__ = [
     "products_depend_on_threads",
     "run_kernel",
 ]
-ON_LIBRARY = ("conv2d", "dense", "matmul", "lstm", "gru", "simple_rnn")
+ON_LIBRARY = ("conv2d", "conv3d", "dense", "matmul", "lstm", "gru", "simple_rnn")
 
 
 def onednn():

@@ -37,6 +37,7 @@ RULES = {
     "adagrad": {"initial_accumulator_value": st.sampled_from([0.0, 0.1]), **small},
     "adadelta": {"rho": parts, **small},
     "lion": betas,
+    "lamb": betas | small,
     "adafactor": {
         "beta_2_decay": st.sampled_from([-0.8, -0.5]),
         "epsilon_2": st.sampled_from([1e-3, 0.5]),
@@ -267,6 +268,12 @@ class Oracle:
         m = self.kept(k, "m")
         self._put(k, "m", beta_2 * m + (1 - beta_2) * g)
         return -rate * np.sign(beta_1 * m + (1 - beta_1) * g)
+
+    def _lamb(self, k, g, rate, t, beta_1=0.9, beta_2=0.999, epsilon=1e-7):
+        m, v = self._moments(k, g, beta_1, beta_2)
+        unit = m / (1 - beta_1**t) / (np.sqrt(v / (1 - beta_2**t)) + epsilon)
+        norms = [np.sqrt((each**2).sum()) for each in (self.weights[k], unit)]
+        return -rate * unit * (norms[0] / norms[1] if min(norms) > 0 else 1)
 
     def _adafactor(
         self,

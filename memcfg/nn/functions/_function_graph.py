@@ -18,6 +18,7 @@ from memcfg.graph import (
     read_concatenations,
     simplify,
 )
+from memcfg.nn._constraining import constrain
 from memcfg.nn._network import traverse, weights_of
 from memcfg.nn.functions._assignments import Update
 from memcfg.nn.functions._measures import MetricResult
@@ -287,14 +288,9 @@ class _Trace:
             rate,
             iteration,
         )
+        new = constrain(self.builder, new, self.spec.weights, self.weights)
         owners = {tensor: name for name, tensor in (self.weights | self.state).items()}
         for tensor in new:
-            self.new[owners[self._overwritten(tensor)]] = tensor
+            self.new[owners[self.builder.overwritten(tensor)]] = tensor
         for name, output in zip(names, node.outputs, strict=True):
             self.values[output] = self.new[name]
-
-    def _overwritten(self, tensor: int) -> int:
-        """Return the weight or state tensor whose place an updated tensor takes."""
-        while (op := self.builder.maker(tensor)) is not None:
-            tensor = next(old for old, new in op.in_place if new == tensor)
-        return tensor

@@ -6,7 +6,6 @@ import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from memcfg.nn._argument_checks import activation_name, integer, nonnegative, real
-from memcfg.nn._keras_arguments import taken
 from memcfg.nn.initializers import get_initializer
 from memcfg.nn.layers._basic import bias_and_activation
 from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec, show_shape
@@ -156,8 +155,8 @@ class PReLU(Layer):
         The initializer of alpha, of a sample's shape.
     alpha_regularizer : str or Regularizer, optional
         A penalty on alpha added to the loss.
-    alpha_constraint : None, optional
-        Not supported.
+    alpha_constraint : str or Constraint, optional
+        What is done to alpha after each update.
     shared_axes : sequence of int, optional
         Axes along which alpha is shared, where axis 0 is the batch: ``[1, 2]`` for
         images.
@@ -177,7 +176,7 @@ class PReLU(Layer):
         self,
         alpha_initializer: Any = "zeros",
         alpha_regularizer: Any = None,
-        alpha_constraint: None = None,
+        alpha_constraint: Any = None,
         shared_axes: Sequence[int] | int | None = None,
         *,
         name: str | None = None,
@@ -185,9 +184,9 @@ class PReLU(Layer):
         self.alpha_initializer = get_initializer(alpha_initializer)
         axes = [shared_axes] if isinstance(shared_axes, int) else shared_axes or []
         self.shared_axes = [integer(axis, "PReLU: an axis") for axis in axes]
-        taken("PReLU", (), {"alpha_constraint": alpha_constraint})
         super().__init__(name)
         self._take("alpha_regularizer", alpha_regularizer)
+        self._take("alpha_constraint", alpha_constraint)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Return alpha."""

@@ -11,13 +11,19 @@ import numpy as np
 from memcfg.nn._argument_checks import integer, unit_interval
 from memcfg.nn._random import derive_seed, fixed_seed
 from memcfg.nn.initializers import get_initializer
+from memcfg.nn.layers._einsum import for_units
 from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec
 from memcfg.nn.layers._masking import spread
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["AdditiveAttention", "Attention", "MultiHeadAttention"]
+__all__ = [
+    "AdditiveAttention",
+    "Attention",
+    "GroupQueryAttention",
+    "MultiHeadAttention",
+]
 
 _MASKED = 1e9  # subtracted from the scores of masked keys, as in Keras
 
@@ -345,8 +351,8 @@ class MultiHeadAttention(_Attending, Layer):
         Penalties on all kernels and on all biases added to the loss.
     activity_regularizer : str or Regularizer, optional
         A penalty on the output.
-    kernel_constraint, bias_constraint : None
-        Not supported.
+    kernel_constraint, bias_constraint : str or Constraint, optional
+        What is done to all kernels and to all biases after each update.
     use_gate : bool, default False
         Must be False.
     seed : int, optional
@@ -398,26 +404,19 @@ class MultiHeadAttention(_Attending, Layer):
         kernel_regularizer: Any = None,
         bias_regularizer: Any = None,
         activity_regularizer: Any = None,
-        kernel_constraint: None = None,
-        bias_constraint: None = None,
+        kernel_constraint: Any = None,
+        bias_constraint: Any = None,
         use_gate: bool = False,
         seed: int | None = None,
         *,
         name: str | None = None,
     ) -> None:
-        absent = {
-            "attention_axes": attention_axes,
-            "sliding_window": sliding_window,
-            "kernel_constraint": kernel_constraint,
-            "bias_constraint": bias_constraint,
-            "use_gate": use_gate or None,
-        }
-        for argument, value in absent.items():
-            if value is not None:
-                raise ValueError(
-                    f"MultiHeadAttention: {argument} is not supported and must be left "
-                    f"out, got {value!r}; attention is over all steps"
-                )
+        _refuse_all(
+            "MultiHeadAttention",
+            attention_axes=attention_axes,
+            sliding_window=sliding_window,
+            use_gate=use_gate or None,
+        )
         kind = "MultiHeadAttention"
         self.num_heads = integer(num_heads, f"{kind}: num_heads")
         self.key_dim = integer(key_dim, f"{kind}: key_dim")
@@ -437,18 +436,20 @@ class MultiHeadAttention(_Attending, Layer):
             ("kernel_regularizer", kernel_regularizer),
             ("bias_regularizer", bias_regularizer),
             ("activity_regularizer", activity_regularizer),
+            ("kernel_constraint", kernel_constraint),
+            ("bias_constraint", bias_constraint),
         ):
             if value is not None:
                 self._take(argument, value)
 
     def _regularized(self, specs: Sequence[WeightSpec]) -> tuple[WeightSpec, ...]:
-        """Set one regularizer on all kernels, and one on all biases."""
-        return tuple(
-            replace(
-                spec, regularizer=self._regularizers.get(spec.name.rpartition("_")[2])
-            )
-            for spec in specs
-        )
+        """Set what is for all kernels, and for all biases."""
+        result = []
+        for spec in specs:
+            kind = spec.name.rpartition("_")[2]
+            penalty, bound = self._regularizers.get(kind), self._constraints.get(kind)
+            result.append(replace(spec, regularizer=penalty, constraint=bound))
+        return tuple(result)
 
     def __call__(
         self,
@@ -499,12 +500,7 @@ class MultiHeadAttention(_Attending, Layer):
         """Return kernel and bias of query, key, value and output."""
         query, value = shapes[:2]
         key = shapes[2] if self._options.key else value
-        for shape in (query, value, key):
-            self.require_rank(shape, 2, "sequences (None, steps, features)")
-        if key[0] != value[0]:
-            raise ValueError(
-                f"layer {self.name!r}: value has {value[0]} steps, but key has {key[0]}"
-            )
+        _check_sequences(self, query, value, key)
         result = []
         for part, features, size in (
             ("query", query[-1], self.key_dim),
@@ -523,39 +519,42 @@ class MultiHeadAttention(_Attending, Layer):
             result.append(WeightSpec(f"{part}_bias", bias, self.bias_initializer))
         return result
 
-    def _project(self, scope: Scope, part: str, x: int, size: int) -> int:
+    def _project(self, scope: Scope, part: str, x: int) -> int:
         """Append a projection to heads: [batch, steps, heads, size]."""
-        batch, steps, features = scope.builder.shape(x)
-        width = self.num_heads * size
-        kernel = _reshape(scope, scope.weights[f"{part}_kernel"], features, width)
+        batch, steps, _ = scope.builder.shape(x)
+        kernel = scope.weights[f"{part}_kernel"]
+        features, heads, size = scope.builder.shape(kernel)
+        width = heads * size
+        kernel = _reshape(scope, kernel, features, width)
         (y,) = scope.apply("dense", (x, kernel))
         if self.use_bias:
             bias = _reshape(scope, scope.weights[f"{part}_bias"], width)
             (y,) = scope.apply("bias", (y, bias))
-        return _reshape(scope, y, batch, steps, self.num_heads, size)
+        return _reshape(scope, y, batch, steps, heads, size)
+
+    def _heads(self, scope: Scope, *sequences: int) -> tuple[int, ...]:
+        """Append the projections of query, key and value."""
+        parts = zip(("query", "key", "value"), sequences, strict=True)
+        return tuple(self._project(scope, *each) for each in parts)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> Any:
         """Append the projections, the attention and the output projection."""
         options, builder = self._options, scope.builder
         query, value = inputs[:2]
         key = inputs[2] if options.key else value
-        batch, steps, features = builder.shape(query)
+        batch, steps, _ = builder.shape(query)
         masks = self._masks(scope, inputs)
-        heads = (
-            self._project(scope, "query", query, self.key_dim),
-            self._project(scope, "key", key, self.key_dim),
-            self._project(scope, "value", value, self.value_dim),
-        )
+        heads = self._heads(scope, query, key, value)
         weights = None
         if options.scores or self.flash_attention is False:
             y, weights = self._attend_to_all(scope, heads, masks)
         else:
-            scale = 1 / math.sqrt(self.key_dim)
+            scale = 1 / math.sqrt(builder.shape(heads[0])[-1])
             y = self._attend_in_blocks(scope, heads, masks, scale)
-        width = self.num_heads * self.value_dim
-        rows = _reshape(scope, y, batch, steps, width)
         out = scope.weights["attention_output_kernel"]
-        features = builder.shape(out)[2]
+        count, size, features = builder.shape(out)
+        width = count * size
+        rows = _reshape(scope, y, batch, steps, width)
         kernel = _reshape(scope, out, width, features)
         (y,) = scope.apply("dense", (rows, kernel))
         if self.use_bias:
@@ -568,7 +567,8 @@ class MultiHeadAttention(_Attending, Layer):
         """Append the attention with a stored matrix of scores for each head."""
         turn = {"axes": (0, 2, 1, 3)}
         q, k, v = (scope.apply("transpose", (each,), turn)[0] for each in heads)
-        q = _apply(scope, "affine", q, factor=1 / math.sqrt(self.key_dim), term=0.0)
+        scale = 1 / math.sqrt(scope.builder.shape(q)[-1])
+        q = _apply(scope, "affine", q, factor=scale, term=0.0)
         (scores,) = scope.apply("matmul", (q, k), {"transpose_b": True})
         y, weights = self._attend(scope, scores, v, _product(scope, masks))
         return scope.apply("transpose", (y,), turn)[0], weights
@@ -592,6 +592,192 @@ class MultiHeadAttention(_Attending, Layer):
         return result
 
 
+def _check_sequences(layer: Layer, query: Shape, value: Shape, key: Shape) -> None:
+    """Raise ValueError if shapes of samples are not those of sequences."""
+    for shape in (query, value, key):
+        layer.require_rank(shape, 2, "sequences (None, steps, features)")
+    if key[0] != value[0]:
+        raise ValueError(
+            f"layer {layer.name!r}: value has {value[0]} steps, but key has {key[0]}"
+        )
+
+
+def _refuse_all(kind: str, **arguments: Any) -> None:
+    """Raise ValueError for an argument that is not None."""
+    for argument, value in arguments.items():
+        if value is not None:
+            raise ValueError(
+                f"{kind}: {argument} is not supported and must be left out, got "
+                f"{value!r}; attention is over all steps"
+            )
+
+
+class GroupQueryAttention(_Attending, Layer):
+    """Attention of several heads, groups of which share their keys and values.
+
+    It is called like `MultiHeadAttention`.
+
+    Parameters
+    ----------
+    head_dim : int
+        The number of features of each head.
+    num_query_heads : int
+        The number of heads, a multiple of `num_key_value_heads`.
+    num_key_value_heads : int
+        The number of heads of keys and values: 1 is multi-query attention.
+    dropout : float, default 0.0
+        The fraction of the scores to drop while training.
+    use_bias : bool, default True
+        Whether the projections have biases.
+    sliding_window : None
+        Not supported; attention is over all steps.
+    flash_attention : bool, optional
+        Whether to compute the scores in blocks, as for `MultiHeadAttention`.
+    kernel_initializer : str or Initializer, default "glorot_uniform"
+        The initializer of the kernels of the projections, of shape ``(features, heads,
+        head_dim)``, and of the output, of shape ``(heads, head_dim, features)``.
+    bias_initializer : str or Initializer, default "zeros"
+        The initializer of the biases.
+    kernel_regularizer, bias_regularizer : str or Regularizer, optional
+        Penalties on all kernels and on all biases added to the loss.
+    activity_regularizer : str or Regularizer, optional
+        A penalty on the output.
+    kernel_constraint, bias_constraint : str or Constraint, optional
+        What is done to all kernels and to all biases after each update.
+    use_gate : bool, default False
+        Must be False.
+    seed : int, optional
+        The seed of dropout, by default drawn from `set_random_seed`'s sequence.
+    name : str, optional
+        The name, unique within a model.
+
+    References
+    ----------
+    Ainslie et al., "GQA: training generalized multi-query transformer models from
+    multi-head checkpoints", EMNLP 2023.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> x = mc.nn.Input((7, 16))
+    >>> mc.nn.GroupQueryAttention(8, 4, 2)(x, x).shape
+    (None, 7, 16)
+    """
+
+    __slots__ = (
+        "_call",
+        "bias_initializer",
+        "dropout",
+        "flash_attention",
+        "head_dim",
+        "kernel_initializer",
+        "num_key_value_heads",
+        "num_query_heads",
+        "use_bias",
+    )
+
+    def __init__(
+        self,
+        head_dim: int,
+        num_query_heads: int,
+        num_key_value_heads: int,
+        dropout: float = 0.0,
+        use_bias: bool = True,
+        sliding_window: None = None,
+        flash_attention: bool | None = None,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        kernel_regularizer: Any = None,
+        bias_regularizer: Any = None,
+        activity_regularizer: Any = None,
+        kernel_constraint: Any = None,
+        bias_constraint: Any = None,
+        use_gate: bool = False,
+        seed: int | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        kind = "GroupQueryAttention"
+        _refuse_all(
+            kind,
+            sliding_window=sliding_window,
+            use_gate=use_gate or None,
+        )
+        self.head_dim = integer(head_dim, f"{kind}: head_dim")
+        self.num_query_heads = integer(num_query_heads, f"{kind}: num_query_heads")
+        shared = integer(num_key_value_heads, f"{kind}: num_key_value_heads")
+        self.num_key_value_heads = shared
+        if self.num_query_heads % shared:
+            raise ValueError(
+                f"{kind}: num_query_heads ({num_query_heads}) must be a multiple of "
+                f"num_key_value_heads ({num_key_value_heads})"
+            )
+        self.use_bias = bool(use_bias)
+        self.kernel_initializer = get_initializer(kernel_initializer)
+        self.bias_initializer = get_initializer(bias_initializer)
+        super().__init__(dropout, seed, name)
+        self.flash_attention = (
+            None if flash_attention is None else bool(flash_attention)
+        )
+        for argument, value in (
+            ("kernel_regularizer", kernel_regularizer),
+            ("bias_regularizer", bias_regularizer),
+            ("activity_regularizer", activity_regularizer),
+            ("kernel_constraint", kernel_constraint),
+            ("bias_constraint", bias_constraint),
+        ):
+            if value is not None:
+                self._take(argument, value)
+
+    __call__ = MultiHeadAttention.__call__  # type: ignore[assignment]
+    trace = MultiHeadAttention.trace
+    _attend_to_all = MultiHeadAttention._attend_to_all
+    _masks = MultiHeadAttention._masks
+    _project = MultiHeadAttention._project
+    _regularized = MultiHeadAttention._regularized
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Return kernel and bias of query, key, value and output."""
+        query, value = shapes[:2]
+        key = shapes[2] if self._options.key else value
+        _check_sequences(self, query, value, key)
+        result = []
+        for part, features, heads in (
+            ("query", query[-1], self.num_query_heads),
+            ("key", key[-1], self.num_key_value_heads),
+            ("value", value[-1], self.num_key_value_heads),
+        ):
+            shape = (features, heads, self.head_dim)
+            result += self._pair(part, shape, shape[1:], features)
+        shape = (self.num_query_heads, self.head_dim, query[-1])
+        inputs = self.num_query_heads * self.head_dim
+        result += self._pair("attention_output", shape, shape[2:], inputs)
+        return tuple(result)
+
+    def _pair(
+        self, part: str, shape: Shape, bias: Shape, inputs: int
+    ) -> list[WeightSpec]:
+        start = for_units(self.kernel_initializer, inputs)
+        result = [WeightSpec(f"{part}_kernel", shape, start)]
+        if self.use_bias:
+            result.append(WeightSpec(f"{part}_bias", bias, self.bias_initializer))
+        return result
+
+    def _heads(self, scope: Scope, *sequences: int) -> tuple[int, ...]:
+        """Append the projections, with keys and values repeated for each query head."""
+        query, *others = MultiHeadAttention._heads(self, scope, *sequences)  # type: ignore[arg-type]
+        times = self.num_query_heads // self.num_key_value_heads
+        if times == 1:
+            return (query, *others)
+        wide = []
+        for each in others:
+            *lead, heads, size = scope.builder.shape(each)
+            x = _reshape(scope, each, *lead, heads, 1, size)
+            x = _broadcast(scope, x, (*lead, heads, times, size))
+            wide.append(_reshape(scope, x, *lead, heads * times, size))
+        return (query, *wide)
+
+
 def _product(scope: Scope, masks: Sequence[int]) -> int | None:
     """Append the product of masks, of shape [batch, 1, queries or 1, keys or 1]."""
     if not masks:
@@ -603,4 +789,4 @@ def _product(scope: Scope, masks: Sequence[int]) -> int | None:
     return _reshape(scope, total, wide[0], 1, *wide[1:])
 
 
-ATTENTION = (Attention, AdditiveAttention, MultiHeadAttention)
+ATTENTION = (Attention, AdditiveAttention, MultiHeadAttention, GroupQueryAttention)

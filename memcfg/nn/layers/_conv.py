@@ -1,4 +1,4 @@
-"""Convolutions over sequences and images, channels-last.
+"""Convolutions over sequences, images and volumes, channels-last.
 
 Convolutions over sequences ``(N, L, C)`` are computed as images ``(N, 1, L, C)``.
 """
@@ -27,25 +27,36 @@ if TYPE_CHECKING:
     from memcfg.nn.layers._layer import Shape
 
 __all__ = [
+    "INPUTS",
     "Conv1D",
     "Conv1DTranspose",
     "Conv2D",
     "Conv2DTranspose",
+    "Conv3D",
+    "Conv3DTranspose",
     "Convolution1D",
     "Convolution1DTranspose",
     "Convolution2D",
     "Convolution2DTranspose",
+    "Convolution3D",
+    "Convolution3DTranspose",
     "DepthwiseConv1D",
     "DepthwiseConv2D",
     "SeparableConv1D",
     "SeparableConv2D",
     "SeparableConvolution1D",
     "SeparableConvolution2D",
+    "convolve",
 ]
 
 Window = int | tuple[int, ...]
 Padding = str | int | tuple[int, ...] | tuple[tuple[int, int], ...]
 
+INPUTS = {  # by rank
+    1: "sequences (None, steps, channels)",
+    2: "images (None, height, width, channels)",
+    3: "volumes (None, depth, height, width, channels)",
+}
 _PIXEL = {
     "strides": (1, 1),
     "padding": ((0, 0), (0, 0)),
@@ -109,11 +120,40 @@ def _take(
 
 def _channels(layer: Any, shapes: Sequence[Shape]) -> int:
     """Return the channels of the input; ValueError for another rank."""
-    wanted = "images (None, height, width, channels)"
-    if layer.rank == 1:
-        wanted = "sequences (None, steps, channels)"
-    layer.require_rank(shapes[0], layer.rank + 1, wanted)
+    layer.require_rank(shapes[0], layer.rank + 1, INPUTS[layer.rank])
     return shapes[0][-1]
+
+
+def convolve(
+    scope: Scope,
+    x: int,
+    kernel: int,
+    padding: str | Sides,
+    strides: tuple[int, ...],
+    dilation: tuple[int, ...],
+    groups: int = 1,
+) -> int:
+    """Append a convolution of sequences, images or volumes, in their own rank."""
+    shape = scope.builder.shape(x)
+    one = (1,) * (4 - len(shape))
+    if one:
+        (x,) = scope.apply("reshape", (x,), {"shape": (shape[0], 1, *shape[1:])})
+        wide = {"shape": (1, *scope.builder.shape(kernel))}
+        (kernel,) = scope.apply("reshape", (kernel,), wide)
+    sizes, window = scope.builder.shape(x)[1:-1], scope.builder.shape(kernel)[:-2]
+    how = one + strides, one + dilation
+    attributes = {
+        "strides": how[0],
+        "padding": resolve_padding(padding, sizes, window, *how),
+        "dilation": how[1],
+        "groups": groups,
+    }
+    kind = "conv3d" if len(shape) == 5 else "conv2d"
+    (y,) = scope.apply(kind, (x, kernel), attributes)
+    if one:
+        samples, _, *sample = scope.builder.shape(y)
+        (y,) = scope.apply("reshape", (y,), {"shape": (samples, *sample)})
+    return y
 
 
 def _with_bias(layer: Any, units: int, *kernels: WeightSpec) -> tuple[WeightSpec, ...]:
@@ -124,14 +164,19 @@ def _with_bias(layer: Any, units: int, *kernels: WeightSpec) -> tuple[WeightSpec
 
 def _as_images(layer: Any, scope: Scope, x: int) -> int:
     """Return the input as images."""
-    if layer.rank == 2:
+    if layer.rank > 1:
         return x
     samples, *sample = scope.builder.shape(x)
     return scope.apply("reshape", (x,), {"shape": (samples, 1, *sample)})[0]
 
 
+def _op(layer: Any) -> str:
+    """Return the type of the layer's convolution."""
+    return "conv3d" if layer.rank == 3 else "conv2d"
+
+
 def _kernel(layer: Any, scope: Scope, name: str, shape: tuple[int, int]) -> int:
-    """Append the reshape of a kernel to one for images."""
+    """Append the reshape of a sequence's kernel to one for images."""
     weight = scope.weights[name]
     full = (1,) * (2 - layer.rank) + layer.kernel_size + shape
     if scope.builder.shape(weight) == full:
@@ -155,7 +200,7 @@ def _window(layer: Any, sizes: Sequence[int], groups: int = 1) -> dict[str, Any]
 def _finish(layer: Any, scope: Scope, y: int) -> int:
     """Append bias and activation, and restore the shape of sequences."""
     y = bias_and_activation(scope, y, layer.use_bias, layer.activation)
-    if layer.rank == 2:
+    if layer.rank > 1:
         return y
     samples, _, *sample = scope.builder.shape(y)
     return scope.apply("reshape", (y,), {"shape": (samples, *sample)})[0]
@@ -269,7 +314,7 @@ class Conv2D(_Convolution, Layer):
         shape = channels // self.groups, self.filters
         kernel = _kernel(self, scope, "kernel", shape)
         attributes = _window(self, sizes, self.groups)
-        (y,) = scope.apply("conv2d", (x, kernel), attributes)
+        (y,) = scope.apply(_op(self), (x, kernel), attributes)
         return _finish(self, scope, y)
 
 
@@ -820,7 +865,8 @@ class Conv2DTranspose(_Convolution, Layer):
             beyond = 0 if self.padding == "same" else max(reach - stride, 0)
             out.append(size * stride + beyond)
         attributes = _window(self, out) | {"input_shape": (samples, *out, self.filters)}
-        (y,) = scope.apply("conv2d_gradient_input", (kernel, x), attributes)
+        kind = f"{_op(self)}_gradient_input"
+        (y,) = scope.apply(kind, (kernel, x), attributes)
         return _finish(self, scope, y)
 
 
@@ -900,6 +946,166 @@ class Conv1DTranspose(_Convolution, Layer):
     trace = Conv2DTranspose.trace
 
 
-Convolution1D, Convolution2D = Conv1D, Conv2D
+class Conv3D(_Convolution, Layer):
+    """Convolve volumes with a kernel ``(KD, KH, KW, C / groups, O)``.
+
+    Also named `Convolution3D`.
+
+    Parameters
+    ----------
+    filters : int
+        The number of channels of the output, a multiple of `groups`.
+    kernel_size : int or tuple of three int
+        The depth, height and width of the window.
+    strides : int or tuple of three int, default (1, 1, 1)
+        The strides of the window.
+    padding : str, int, tuple of int or tuple of tuple of int, default "valid"
+        ``"valid"`` or ``"same"``, as for `Conv2D`. Numbers pad like `ZeroPadding3D`.
+    data_format : str, optional
+        Must be ``"channels_last"`` or None.
+    dilation_rate : int or tuple of three int, default (1, 1, 1)
+        The distance of the kernel's elements in the input; 1 is dense.
+    groups : int, default 1
+        The number of groups of channels that are convolved independently.
+    activation : str, callable or None, default None
+        As for `Conv2D`.
+    use_bias : bool, default True
+        Whether to add a bias.
+    kernel_initializer : str or Initializer, default "glorot_uniform"
+        The initializer of the kernel.
+    bias_initializer : str or Initializer, default "zeros"
+        The initializer of the bias, as for `Conv2D`.
+    name : str, optional
+        The name, unique within a model.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> mc.nn.Conv3D(8, 3, strides=2)(mc.nn.Input((9, 9, 7, 1))).shape
+    (None, 4, 4, 3, 8)
+    """
+
+    __slots__ = Conv2D.__slots__
+
+    rank: ClassVar[int] = 3
+    filters: int
+    groups: int
+    kernel_initializer: Initializer
+
+    def __init__(
+        self,
+        filters: int,
+        kernel_size: Window,
+        strides: Window = (1, 1, 1),
+        padding: Padding = "valid",
+        data_format: str | None = None,
+        dilation_rate: Window = (1, 1, 1),
+        groups: int = 1,
+        activation: str | None = None,
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        *,
+        name: str | None = None,
+    ) -> None:
+        layer: Any = self
+        Conv2D.__init__(
+            layer,
+            filters,
+            kernel_size,
+            strides,
+            padding,
+            data_format,
+            dilation_rate,
+            groups,
+            activation,
+            use_bias,
+            kernel_initializer,
+            bias_initializer,
+            name=name,
+        )
+
+    specs = Conv2D.specs
+    trace = Conv2D.trace
+
+
+class Conv3DTranspose(_Convolution, Layer):
+    """Transposed convolution over volumes: the gradient of `Conv3D`.
+
+    Also named `Convolution3DTranspose`.
+
+    Parameters
+    ----------
+    filters : int
+        The number of channels of the output.
+    kernel_size : int or tuple of three int
+        The depth, height and width of the window.
+    strides : int or tuple of three int, default (1, 1, 1)
+        The factors by which the output is larger than the input.
+    padding : str, default "valid"
+        ``"valid"`` or ``"same"``, as for `Conv2DTranspose`.
+    data_format : str, optional
+        Must be ``"channels_last"`` or None.
+    output_padding : None
+        Not supported; crop or pad the output.
+    dilation_rate : int or tuple of three int, default (1, 1, 1)
+        The distance of the kernel's elements in the output.
+    activation : str, callable or None, default None
+        As for `Conv2D`.
+    use_bias : bool, default True
+        Whether to add a bias.
+    kernel_initializer : str or Initializer, default "glorot_uniform"
+        The initializer of the kernel.
+    bias_initializer : str or Initializer, default "zeros"
+        The initializer of the bias, as for `Conv2DTranspose`.
+    name : str, optional
+        The name, unique within a model.
+    """
+
+    __slots__ = Conv2DTranspose.__slots__
+
+    rank: ClassVar[int] = 3
+    filters: int
+    kernel_initializer: Initializer
+
+    def __init__(
+        self,
+        filters: int,
+        kernel_size: Window,
+        strides: Window = (1, 1, 1),
+        padding: str = "valid",
+        data_format: str | None = None,
+        output_padding: None = None,
+        dilation_rate: Window = (1, 1, 1),
+        activation: str | None = None,
+        use_bias: bool = True,
+        kernel_initializer: Any = "glorot_uniform",
+        bias_initializer: Any = "zeros",
+        *,
+        name: str | None = None,
+    ) -> None:
+        layer: Any = self
+        Conv2DTranspose.__init__(
+            layer,
+            filters,
+            kernel_size,
+            strides,
+            padding,
+            output_padding,
+            data_format,
+            dilation_rate,
+            activation,
+            use_bias,
+            kernel_initializer,
+            bias_initializer,
+            name=name,
+        )
+
+    specs = Conv2DTranspose.specs
+    trace = Conv2DTranspose.trace
+
+
+Convolution1D, Convolution2D, Convolution3D = Conv1D, Conv2D, Conv3D
 Convolution1DTranspose, Convolution2DTranspose = Conv1DTranspose, Conv2DTranspose
+Convolution3DTranspose = Conv3DTranspose
 SeparableConvolution1D, SeparableConvolution2D = SeparableConv1D, SeparableConv2D

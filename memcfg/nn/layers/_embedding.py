@@ -62,7 +62,7 @@ class Embedding(Layer):
         output_dim: int,
         embeddings_initializer: Any = "uniform",
         embeddings_regularizer: Any = None,
-        embeddings_constraint: None = None,
+        embeddings_constraint: Any = None,
         mask_zero: bool = False,
         weights: None = None,
         lora_rank: None = None,
@@ -88,7 +88,6 @@ class Embedding(Layer):
                 "pass an initializer"
             )
         for what, value in (
-            ("embeddings_constraint", embeddings_constraint),
             ("lora_rank", lora_rank),
             ("lora_alpha", lora_alpha),
             ("quantization_config", quantization_config),
@@ -101,6 +100,7 @@ class Embedding(Layer):
         self.mask_zero = bool(mask_zero)
         super().__init__(name)
         self._take("embeddings_regularizer", embeddings_regularizer)
+        self._take("embeddings_constraint", embeddings_constraint)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Return the table."""
@@ -194,7 +194,7 @@ class ReversibleEmbedding(Layer):
         tie_weights: bool = True,
         embeddings_initializer: Any = "uniform",
         embeddings_regularizer: Any = None,
-        embeddings_constraint: None = None,
+        embeddings_constraint: Any = None,
         mask_zero: bool = False,
         reverse_dtype: None = None,
         logit_soft_cap: None = None,
@@ -204,7 +204,6 @@ class ReversibleEmbedding(Layer):
         kind = "ReversibleEmbedding"
         for what, value, only in (
             ("tie_weights", bool(tie_weights), True),
-            ("embeddings_constraint", embeddings_constraint, None),
             ("mask_zero", bool(mask_zero), False),
             ("reverse_dtype", reverse_dtype, None),
             ("logit_soft_cap", logit_soft_cap, None),
@@ -217,6 +216,7 @@ class ReversibleEmbedding(Layer):
         self.embeddings_initializer = get_initializer(embeddings_initializer)
         super().__init__(name)
         self._take("embeddings_regularizer", embeddings_regularizer)
+        self._take("embeddings_constraint", embeddings_constraint)
 
     def build(self, input_shape: Any) -> None:
         """Create the table.
@@ -230,6 +230,7 @@ class ReversibleEmbedding(Layer):
             (self.input_dim, self.output_dim),
             self.embeddings_initializer,
             regularizer=self._regularizers.get("embeddings"),
+            constraint=self._constraints.get("embeddings"),
             name="embeddings",
         )
 

@@ -32,6 +32,7 @@ from memcfg.nn._attributes import (
 )
 from memcfg.nn._keras_arguments import refusal, taken, takes_arguments
 from memcfg.nn._random import derive_seed, next_seed
+from memcfg.nn.constraints import get_constraint
 from memcfg.nn.initializers import get_initializer
 from memcfg.nn.regularizers import get_regularizer
 
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from memcfg.config import DTypePolicy
+    from memcfg.nn.constraints import Constraint
     from memcfg.nn.initializers import Initializer
     from memcfg.nn.regularizers import Regularizer
 
@@ -69,6 +71,7 @@ __all__ = [
     "sample_shape",
     "show_shape",
     "trace_call",
+    "trace_whole",
 ]
 
 Shape = tuple[int, ...]  # of one sample, without the batch
@@ -367,6 +370,7 @@ class WeightSpec:
     dtype: str = "float32"
     hidden: bool = False  # state, not listed among a model's weights
     regularizer: Any = None
+    constraint: Any = None
 
 
 @dataclass(eq=False)
@@ -379,6 +383,7 @@ class Scope:
     _: KW_ONLY
     training: bool  # the mode; `builder.training` says if gradients follow
     call: int = 0
+    sequence: int | None = None  # the call of an `RNN` of which this is a step
     step: Callable[[], int] | None = None
     trainable: bool = True  # whether the layer is not frozen
     details: Any = None  # arguments of the call
@@ -389,6 +394,8 @@ class Scope:
     # Activities with their regularizers, and losses of `add_loss` with None.
     penalties: list[tuple[Any, int]] = field(default_factory=list)
     spans: dict[Node, slice] = field(default_factory=dict)  # of penalties, by call
+    # weights by name that layers replace in training; None: they cannot
+    rewritten: dict[str, int] | None = None
     moving: list[tuple[str, int, float]] = field(default_factory=list, init=False)
 
     def apply(
@@ -481,6 +488,9 @@ class Scope:
     _outer: Scope | None = field(default=None, init=False)
 
 
+_OF_WEIGHTS = ("_regularizer", "_constraint")  # suffixes of arguments of all layers
+
+
 class _LayerType(type):
     """Metaclass that handles the arguments common to all layers."""
 
@@ -505,20 +515,20 @@ class _LayerType(type):
             name: options.pop(name)
             for name in list(options)
             if name not in accepted
-            if name in common or name.endswith("_regularizer")
+            if name in common or name.endswith(_OF_WEIGHTS)
         }
         for name in own:
-            if name.endswith("_regularizer") and not cls._has_weight(name):
+            if name.endswith(_OF_WEIGHTS) and not cls._has_weight(name):
                 raise TypeError(refusal(cls.__name__, name))
         layer = super().__call__(*args, **options)
         for name, value in own.items():
             layer._take(name, value)
         return layer
 
-    def _has_weight(cls, regularizer: str) -> bool:
-        """Return whether a constructor has the initializer matching a regularizer."""
-        wanted = regularizer.removesuffix("_regularizer") + "_initializer"
-        return regularizer == "activity_regularizer" or any(
+    def _has_weight(cls, argument: str) -> bool:
+        """Return whether a constructor has the initializer of an argument's weight."""
+        wanted = argument.rpartition("_")[0] + "_initializer"
+        return argument == "activity_regularizer" or any(
             wanted in inspect.signature(vars(each)["__init__"]).parameters
             for each in cls.__mro__
             if "__init__" in vars(each) and each is not object
@@ -546,8 +556,9 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         `memcfg.config.set_dtype_policy` when the layer is made.
     activity_regularizer : Regularizer or str, optional
         A penalty on the result, added to the loss. All layers take these three
-        arguments by keyword, and ``NAME_regularizer`` for a weight, such as
-        ``kernel_regularizer``; the first layer of a `Sequential` takes ``input_shape``.
+        arguments by keyword, and ``NAME_regularizer`` and ``NAME_constraint`` for a
+        weight, such as ``kernel_constraint``; the first layer of a `Sequential` takes
+        ``input_shape``.
 
     Raises
     ------
@@ -574,6 +585,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
     __slots__ = (
         "_activity",
         "_calls",
+        "_constraints",
         "_drawn",
         "_first_shape",
         "_inner",
@@ -618,6 +630,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         self._trainable = bool(trainable)
         self._users = 0  # number of models that have held the values
         self._regularizers: dict[str, Regularizer] = {}  # by name of the weight
+        self._constraints: dict[str, Constraint] = {}
         self._activity = get_regularizer(activity_regularizer)
         self._policy = dtype_policy()
         self._policy_said = False  # whether it was set explicitly
@@ -645,10 +658,16 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             self._first_shape = sample_shape((value,))
         elif name == "activity_regularizer":
             self._activity = get_regularizer(value)
-        elif name.endswith("_regularizer"):
-            penalty = get_regularizer(value)
-            if penalty is not None:
-                self._regularizers[name.removesuffix("_regularizer")] = penalty
+        elif value is not None:
+            self._attach(name, value)
+
+    def _attach(self, argument: str, value: Any) -> None:
+        """Set a regularizer or a constraint of a weight."""
+        weight, _, what = argument.rpartition("_")
+        if what == "regularizer":
+            self._regularizers[weight] = get_regularizer(value)  # type: ignore[assignment]
+        elif what == "constraint":
+            self._constraints[weight] = get_constraint(value)  # type: ignore[assignment]
 
     def _called(self) -> str:
         """Return the base of automatic names."""
@@ -856,6 +875,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         dtype: str | None = None,
         trainable: bool = True,
         regularizer: Any = None,
+        constraint: Any = None,
         name: str | None = None,
     ) -> WeightTensor:
         """Create a weight, in `build` or in the constructor.
@@ -872,6 +892,8 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             Whether training changes the weight.
         regularizer : Regularizer, optional
             A penalty on the weight, added to the loss.
+        constraint : Constraint, optional
+            What is done to the weight after each update.
         name : str, optional
             A name unique within the layer. By default ``"weight"``, ``"weight_1"``, ...
 
@@ -895,8 +917,8 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             raise ValueError(f"layer {self.name!r} already has a weight named {name!r}")
         usual = "glorot_uniform" if len(lengths) > 1 else "zeros"
         start = get_initializer(usual if initializer is None else initializer)
-        penalty = get_regularizer(regularizer)
-        spec = WeightSpec(name, lengths, start, trainable, regularizer=penalty)
+        more = get_regularizer(regularizer), get_constraint(constraint)
+        spec = WeightSpec(name, lengths, start, trainable, "float32", False, *more)
         self._own.append(WeightTensor(spec, self))
         self._weight_specs = tuple(each.spec for each in self._own)
         return self._own[-1]
@@ -1094,6 +1116,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         int, or list or tuple of int
             The id of the result, or the ids of several.
         """
+        self._prepare(scope)
         inner, made, masks = self._trace_method(scope, inputs, "call")
         if self.supports_masking:
             masks = [
@@ -1102,6 +1125,9 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             ]
         scope.mask = masks[: len(made)]
         return made[0] if isinstance(inner.structure, Place) else made
+
+    def _prepare(self, scope: Scope) -> None:
+        """Append what comes before the ops of `call`."""
 
     def _trace_method(
         self, scope: Scope, inputs: Sequence[int], method: str
@@ -1213,10 +1239,12 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         return result | {k: each for k, each in self._penalties().items() if each}
 
     def _penalties(self) -> dict[str, Any]:
-        """Return the regularizers by name of the argument."""
+        """Return the regularizers and constraints by name of the argument."""
         result: dict[str, Any] = {
             f"{name}_regularizer": each for name, each in self._regularizers.items()
         }
+        for name, constraint in self._constraints.items():
+            result[f"{name}_constraint"] = constraint
         return result | {"activity_regularizer": self.activity_regularizer}
 
     @classmethod
@@ -1362,17 +1390,21 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         return self._weight_specs
 
     def _regularized(self, specs: Sequence[WeightSpec]) -> tuple[WeightSpec, ...]:
-        """Set the regularizers of weights; the suffix "kernel" may be left out."""
+        """Set regularizers and constraints; the suffix "kernel" may be left out."""
         result = {spec.name: spec for spec in specs}
-        for name, regularizer in self._regularizers.items():
+        for argument, value in self._penalties().items():
+            name, _, what = argument.rpartition("_")
+            if name == "activity":
+                continue
             others = (f"{name}_kernel", "kernel") if name != "bias" else ()
             known = next((each for each in (name, *others) if each in result), None)
             if known is None:
                 raise ValueError(
                     f"layer {self.name!r} ({type(self).__name__}) has no weight for "
-                    f"{name}_regularizer"
+                    f"{argument}"
                 )
-            result[known] = replace(result[known], regularizer=regularizer)
+            changed: dict[str, Any] = {what: value}
+            result[known] = replace(result[known], **changed)
         return tuple(result.values())
 
     def _infer(
@@ -1893,6 +1925,24 @@ def trace_call(
         return values[end]
     # a scalar of the whole batch
     return scope.apply("reshape", (values[end],), {"shape": ()})[0]
+
+
+def trace_whole(
+    call: Callable[[Any], Any], builder: Builder, name: str, tensor: int
+) -> int:
+    """Append the ops of a user's function of a tensor without a batch."""
+    shape, dtype = builder.shape(tensor), builder.dtype(tensor)
+    layer = InputLayer(shape[1:], dtype)
+    (start,) = Node(layer, (), [(shape, dtype)], whole=True).outputs
+    end = call(start)
+    if not is_whole(end) or end.shape != shape:
+        raise TypeError(
+            f"{name} must return a symbolic tensor of shape {shape}, made from its "
+            f"argument, got {end!r}"
+        )
+    values = {start: tensor}
+    Scope(builder, name, {}, training=False).trace(_calls([end]), values, {})
+    return values[end]
 
 
 def first_value(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import sqrt
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from memcfg.nn._argument_checks import check_channels_last, nonnegative, unit_interval
 from memcfg.nn._keras_arguments import taken
@@ -22,6 +22,7 @@ __all__ = [
     "GaussianNoise",
     "SpatialDropout1D",
     "SpatialDropout2D",
+    "SpatialDropout3D",
 ]
 
 
@@ -74,9 +75,7 @@ class Dropout(Layer):
         return scope.apply("dropout", operands, {"rate": self.rate, "key": key})[0]
 
 
-def _drop_channels(
-    layer: SpatialDropout1D | SpatialDropout2D, scope: Scope, inputs: Sequence[int]
-) -> int:
+def _drop_channels(layer: Any, scope: Scope, inputs: Sequence[int]) -> int:
     """Append dropout of one factor per sample and channel, and the product."""
     if not scope.training or scope.step is None or layer.rate == 0:
         return inputs[0]
@@ -159,6 +158,47 @@ class SpatialDropout1D(Layer):
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Check the rank and return no weights."""
         self.require_rank(shapes[0], 2, "sequences (None, steps, channels)")
+        return ()
+
+
+class SpatialDropout3D(Layer):
+    """Drop whole channels of volumes while training, as `Dropout` does elements.
+
+    Parameters
+    ----------
+    rate : float
+        The fraction of the channels to drop, in ``[0, 1)``.
+    data_format : str, optional
+        Must be ``"channels_last"`` or None.
+    seed : int, optional
+        The seed of the masks, by default drawn from `set_random_seed`'s sequence.
+    name : str, optional
+        The name, unique within a model.
+    """
+
+    __slots__ = ("rate",)
+
+    supports_masking: ClassVar[bool] = True
+
+    rank: ClassVar[int] = 3
+    trace = _drop_channels
+
+    def __init__(
+        self,
+        rate: float,
+        data_format: str | None = None,
+        seed: int | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        check_channels_last(data_format, "SpatialDropout3D")
+        self.rate = unit_interval(rate, "SpatialDropout3D: rate")
+        _with_seed(self, seed, name)
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Check the rank and return no weights."""
+        wanted = "volumes (None, depth, height, width, channels)"
+        self.require_rank(shapes[0], 4, wanted)
         return ()
 
 

@@ -22,7 +22,22 @@ __all__ = [
     "GroupNormalization",
     "LayerNormalization",
     "LocalResponseNormalization",
+    "RMSNormalization",
+    "UnitNormalization",
 ]
+
+
+_LEAST_NORM = 1e-12
+
+
+def _positive(epsilon: float, kind: str) -> float:
+    """Return a number that is positive in float32."""
+    number = real(epsilon, f"{kind}: epsilon")
+    if np.float32(number) <= 0:
+        raise ValueError(
+            f"{kind}: epsilon must be positive in float32, got {epsilon!r}"
+        )
+    return number
 
 
 def _take(
@@ -34,11 +49,7 @@ def _take(
 ) -> None:
     """Check and set the arguments that the three layers share."""
     kind = type(layer).__name__
-    layer.epsilon = real(epsilon, f"{kind}: epsilon")
-    if np.float32(layer.epsilon) <= 0:
-        raise ValueError(
-            f"{kind}: epsilon must be positive in float32, got {epsilon!r}"
-        )
+    layer.epsilon = _positive(epsilon, kind)
     layer.center, layer.scale = bool(center), bool(scale)
     layer.initializers = {
         name: get_initializer(given)
@@ -470,3 +481,137 @@ class LocalResponseNormalization(Layer):
             "bias": self.bias,
         }
         return scope.apply("divide_by_local_response", (x, mean), attributes)[0]
+
+
+def _axes_of_sample(layer: Any, shape: Shape) -> tuple[int, ...]:
+    """Return the axes, counted with the batch and in order; ValueError for others."""
+    axes = layer.axis if isinstance(layer.axis, tuple) else (layer.axis,)
+    rank = len(shape) + 1
+    found = sorted({each % rank for each in axes if -rank <= each < rank})
+    if len(found) < len(axes) or not axes or found[0] == 0:
+        raise ValueError(
+            f"layer {layer.name!r} ({type(layer).__name__}): axis={layer.axis} names "
+            f"no axes of a sample of an input of shape {show_shape(shape)}"
+        )
+    return tuple(found)
+
+
+def _axis(axis: Any, kind: str) -> int | tuple[int, ...]:
+    """Return an axis, or several."""
+    what = f"{kind}: axis"
+    if isinstance(axis, tuple | list):
+        return tuple(integer(each, what, None) for each in axis)
+    return integer(axis, what, None)
+
+
+def _over(scope: Scope, op: str, x: int, axes: Sequence[int]) -> int:
+    """Append a reduction of squares, with the axes kept."""
+    (squares,) = scope.apply("multiply", (x, x))
+    how = {"axes": tuple(axes), "keepdims": True}
+    return scope.apply(op, (squares,), how)[0]
+
+
+def _times_root(scope: Scope, x: int, squares: int, least: float) -> int:
+    """Append the quotient by the root of squares, which are at least a number."""
+    (factor,) = scope.apply("inverse_root", (squares,), {"least": least})
+    shape = {"shape": scope.builder.shape(x)}
+    (wide,) = scope.apply("broadcast_to", (factor,), shape)
+    return scope.apply("multiply", (x, wide))[0]
+
+
+class RMSNormalization(Layer):
+    """Divide by the root of the mean square along axes, and scale.
+
+    ``y = scale * x / sqrt(mean(x**2) + epsilon)``, in training as in evaluation and
+    prediction.
+
+    Parameters
+    ----------
+    axis : int or sequence of int, default -1
+        The axis, or several, counted with the batch, which is none of them.
+    epsilon : float, default 1e-6
+        Added to the mean square, positive.
+    name : str, optional
+        The name, unique within a model.
+
+    References
+    ----------
+    Zhang and Sennrich, "Root mean square layer normalization", NeurIPS 2019.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> mc.nn.RMSNormalization()(mc.nn.Input((8,))).shape
+    (None, 8)
+    """
+
+    __slots__ = ("axis", "epsilon")
+
+    def __init__(
+        self,
+        axis: int | Sequence[int] = -1,
+        epsilon: float = 1e-6,
+        *,
+        name: str | None = None,
+    ) -> None:
+        self.axis = _axis(axis, "RMSNormalization")
+        self.epsilon = _positive(epsilon, "RMSNormalization")
+        super().__init__(name)
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Return the scale, of the lengths of the axes."""
+        axes = _axes_of_sample(self, shapes[0])
+        lengths = tuple(shapes[0][axis - 1] for axis in axes)
+        return (WeightSpec("scale", lengths, get_initializer("ones")),)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the ops."""
+        (x,), shape = inputs, scope.builder.shape(inputs[0])
+        axes = _axes_of_sample(self, shape[1:])
+        mean = _over(scope, "reduce_mean", x, axes)
+        mean = scope.apply("affine", (mean,), {"factor": 1, "term": self.epsilon})[0]
+        y = _times_root(scope, x, mean, 0.0)
+        lengths = tuple(n if i in axes else 1 for i, n in enumerate(shape))
+        scale = scope.weights["scale"]
+        (scale,) = scope.apply("reshape", (scale,), {"shape": lengths})
+        (scale,) = scope.apply("broadcast_to", (scale,), {"shape": shape})
+        return scope.apply("multiply", (y, scale))[0]
+
+
+class UnitNormalization(Layer):
+    """Divide by the Euclidean norm along axes, so that it becomes 1.
+
+    Parameters
+    ----------
+    axis : int or sequence of int, default -1
+        The axis, or several, counted with the batch, which is none of them.
+    name : str, optional
+        The name, unique within a model.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> mc.nn.UnitNormalization()(mc.nn.Input((8,))).shape
+    (None, 8)
+    """
+
+    __slots__ = ("axis",)
+
+    supports_masking: ClassVar[bool] = True
+
+    def __init__(
+        self, axis: int | Sequence[int] = -1, *, name: str | None = None
+    ) -> None:
+        self.axis = _axis(axis, "UnitNormalization")
+        super().__init__(name)
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Check the axes and return no weights."""
+        _axes_of_sample(self, shapes[0])
+        return ()
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the ops; a norm below 1e-12 counts as that, as in Keras."""
+        axes = _axes_of_sample(self, scope.builder.shape(inputs[0])[1:])
+        total = _over(scope, "reduce_sum", inputs[0], axes)
+        return _times_root(scope, inputs[0], total, _LEAST_NORM**2)

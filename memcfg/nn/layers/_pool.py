@@ -1,4 +1,8 @@
-"""Pooling over sequences and images, channels-last."""
+"""Pooling over sequences, images and volumes, channels-last.
+
+Windows of volumes are pooled by planes, and then along the depth: maxima of maxima, and
+means of means, each of as many elements along an axis.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +15,7 @@ from memcfg.nn._argument_checks import (
     pair,
     resolve_padding,
 )
+from memcfg.nn.layers._conv import INPUTS
 from memcfg.nn.layers._layer import Layer, Scope, WeightSpec
 from memcfg.nn.layers._masking import spread
 
@@ -23,21 +28,30 @@ if TYPE_CHECKING:
 __all__ = [
     "AveragePooling1D",
     "AveragePooling2D",
+    "AveragePooling3D",
     "AvgPool1D",
     "AvgPool2D",
+    "AvgPool3D",
     "GlobalAveragePooling1D",
     "GlobalAveragePooling2D",
+    "GlobalAveragePooling3D",
     "GlobalAvgPool1D",
     "GlobalAvgPool2D",
+    "GlobalAvgPool3D",
     "GlobalMaxPool1D",
     "GlobalMaxPool2D",
+    "GlobalMaxPool3D",
     "GlobalMaxPooling1D",
     "GlobalMaxPooling2D",
+    "GlobalMaxPooling3D",
     "MaxPool1D",
     "MaxPool2D",
+    "MaxPool3D",
     "MaxPooling1D",
     "MaxPooling2D",
+    "MaxPooling3D",
     "MaxUnpooling2D",
+    "check_windowed",
 ]
 
 Window = int | tuple[int, ...]
@@ -74,12 +88,9 @@ def _take(
     Layer.__init__(layer, name)
 
 
-def _specs(layer: Any, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+def check_windowed(layer: Any, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
     """Check the rank and return no weights."""
-    wanted = "images (None, height, width, channels)"
-    if layer.rank == 1:
-        wanted = "sequences (None, steps, channels)"
-    layer.require_rank(shapes[0], layer.rank + 1, wanted)
+    layer.require_rank(shapes[0], layer.rank + 1, INPUTS[layer.rank])
     return ()
 
 
@@ -93,6 +104,8 @@ def _window(layer: Any, sizes: Sequence[int]) -> dict[str, Any]:
 
 def _pool(layer: Any, scope: Scope, x: int, kind: str) -> int:
     """Append a pooling op; a sequence is treated as an image of one row."""
+    if layer.rank == 3:
+        return _pool_volumes(layer, scope, x, kind)
     one = (1,) * (2 - layer.rank)
     if one:
         samples, *sample = scope.builder.shape(x)
@@ -102,6 +115,34 @@ def _pool(layer: Any, scope: Scope, x: int, kind: str) -> int:
         samples, _, *sample = scope.builder.shape(y)
         (y,) = scope.apply("reshape", (y,), {"shape": (samples, *sample)})
     return y
+
+
+def _pool_volumes(layer: Any, scope: Scope, x: int, kind: str) -> int:
+    """Append the pooling of planes, and that of the depth."""
+
+    def shaped(x: int, *shape: int) -> int:
+        return scope.apply("reshape", (x,), {"shape": shape})[0]
+
+    samples, depth, height, width, channels = scope.builder.shape(x)
+    sizes = depth, height, width
+    around = resolve_padding(layer.padding, sizes, layer.pool_size, layer.strides)
+    planes = {
+        "pool_size": layer.pool_size[1:],
+        "strides": layer.strides[1:],
+        "padding": around[1:],
+    }
+    x = shaped(x, samples * depth, height, width, channels)
+    x = scope.apply(kind, (x,), planes)[0]
+    _, height, width, _ = scope.builder.shape(x)
+    along = {
+        "pool_size": (layer.pool_size[0], 1),
+        "strides": (layer.strides[0], 1),
+        "padding": (around[0], (0, 0)),
+    }
+    x = shaped(x, samples, depth, height * width, channels)
+    x = scope.apply(kind, (x,), along)[0]
+    depth = scope.builder.shape(x)[1]
+    return shaped(x, samples, depth, height, width, channels)
 
 
 def _trace_max(layer: Any, scope: Scope, inputs: Sequence[int]) -> int:
@@ -187,7 +228,7 @@ class MaxPooling2D(_Windowed, Layer):
     __slots__ = (*_SLOTS, "return_indices")
 
     rank: ClassVar[int] = 2
-    specs = _specs
+    specs = check_windowed
     trace = _trace_max_and_places
 
     def __init__(
@@ -244,7 +285,7 @@ class MaxUnpooling2D(_Windowed, Layer):
 
     arity: ClassVar[int | None] = 2
     rank: ClassVar[int] = 2
-    specs = _specs
+    specs = check_windowed
 
     def __init__(
         self,
@@ -297,7 +338,7 @@ class AveragePooling2D(_Windowed, Layer):
     __slots__ = _SLOTS
 
     rank: ClassVar[int] = 2
-    specs = _specs
+    specs = check_windowed
     trace = _trace_average
 
     def __init__(
@@ -333,7 +374,7 @@ class MaxPooling1D(_Windowed, Layer):
     __slots__ = _SLOTS
 
     rank: ClassVar[int] = 1
-    specs = _specs
+    specs = check_windowed
     trace = _trace_max
 
     def __init__(
@@ -369,7 +410,7 @@ class AveragePooling1D(_Windowed, Layer):
     __slots__ = _SLOTS
 
     rank: ClassVar[int] = 1
-    specs = _specs
+    specs = check_windowed
     trace = _trace_average
 
     def __init__(
@@ -404,7 +445,7 @@ class GlobalAveragePooling2D(Layer):
     keepdims: bool
     rank: ClassVar[int] = 2
     op: ClassVar[str] = "reduce_mean"
-    specs = _specs
+    specs = check_windowed
     trace = _global_mean
 
     def __init__(
@@ -437,7 +478,7 @@ class GlobalAveragePooling1D(Layer):
     keepdims: bool
     rank: ClassVar[int] = 1
     op: ClassVar[str] = "reduce_mean"
-    specs = _specs
+    specs = check_windowed
     trace = _mean_of_steps
 
     def __init__(
@@ -470,7 +511,7 @@ class GlobalMaxPooling2D(Layer):
     keepdims: bool
     rank: ClassVar[int] = 2
     op: ClassVar[str] = "reduce_max"
-    specs = _specs
+    specs = check_windowed
     trace = _reduce
 
     def __init__(
@@ -503,7 +544,147 @@ class GlobalMaxPooling1D(Layer):
     keepdims: bool
     rank: ClassVar[int] = 1
     op: ClassVar[str] = "reduce_max"
-    specs = _specs
+    specs = check_windowed
+    trace = _reduce
+
+    def __init__(
+        self,
+        data_format: str | None = None,
+        keepdims: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None:
+        _take_global(self, data_format, keepdims, name)
+
+
+class MaxPooling3D(_Windowed, Layer):
+    """Take the largest element of each window of volumes. Also named `MaxPool3D`.
+
+    Parameters
+    ----------
+    pool_size : int or tuple of three int, default (2, 2, 2)
+        The depth, height and width of the window; height and width have at most 256
+        elements.
+    strides : int or tuple of three int, optional
+        The strides of the window, by default `pool_size`.
+    padding : str, int, tuple of int or tuple of tuple of int, default "valid"
+        ``"valid"``, ``"same"`` or numbers as `ZeroPadding3D` takes them; padding is
+        never the maximum.
+    data_format : str, optional
+        Must be ``"channels_last"`` or None.
+    name : str, optional
+        The name, unique within a model.
+    """
+
+    __slots__ = _SLOTS
+
+    rank: ClassVar[int] = 3
+    specs = check_windowed
+    trace = _trace_max
+
+    def __init__(
+        self,
+        pool_size: Window = (2, 2, 2),
+        strides: Window | None = None,
+        padding: Padding = "valid",
+        data_format: str | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        _take(self, pool_size, strides, padding, data_format, name)
+
+
+class AveragePooling3D(_Windowed, Layer):
+    """Take the mean of each window of volumes. Also named `AvgPool3D`.
+
+    Parameters
+    ----------
+    pool_size : int or tuple of three int, default (2, 2, 2)
+        The depth, height and width of the window; height and width have at most 256
+        elements.
+    strides : int or tuple of three int, optional
+        The strides of the window, by default `pool_size`.
+    padding : str, int, tuple of int or tuple of tuple of int, default "valid"
+        ``"valid"``, ``"same"`` or numbers as `ZeroPadding3D` takes them; padding does
+        not count in the mean.
+    data_format : str, optional
+        Must be ``"channels_last"`` or None.
+    name : str, optional
+        The name, unique within a model.
+    """
+
+    __slots__ = _SLOTS
+
+    rank: ClassVar[int] = 3
+    specs = check_windowed
+    trace = _trace_average
+
+    def __init__(
+        self,
+        pool_size: Window = (2, 2, 2),
+        strides: Window | None = None,
+        padding: Padding = "valid",
+        data_format: str | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        _take(self, pool_size, strides, padding, data_format, name)
+
+
+class GlobalAveragePooling3D(Layer):
+    """Take the mean of each channel: ``(N, D, H, W, C)`` to ``(N, C)``.
+
+    Also named `GlobalAvgPool3D`.
+
+    Parameters
+    ----------
+    data_format : str, optional
+        Must be ``"channels_last"`` or None.
+    keepdims : bool, default False
+        Whether to keep the axes of the volume, with length 1.
+    name : str, optional
+        The name, unique within a model.
+    """
+
+    __slots__ = ("keepdims",)
+
+    keepdims: bool
+    rank: ClassVar[int] = 3
+    op: ClassVar[str] = "reduce_mean"
+    specs = check_windowed
+    trace = _reduce
+
+    def __init__(
+        self,
+        data_format: str | None = None,
+        keepdims: bool = False,
+        *,
+        name: str | None = None,
+    ) -> None:
+        _take_global(self, data_format, keepdims, name)
+
+
+class GlobalMaxPooling3D(Layer):
+    """Take the largest element of each channel: ``(N, D, H, W, C)`` to ``(N, C)``.
+
+    Also named `GlobalMaxPool3D`.
+
+    Parameters
+    ----------
+    data_format : str, optional
+        Must be ``"channels_last"`` or None.
+    keepdims : bool, default False
+        Whether to keep the axes of the volume, with length 1.
+    name : str, optional
+        The name, unique within a model.
+    """
+
+    __slots__ = ("keepdims",)
+
+    keepdims: bool
+    rank: ClassVar[int] = 3
+    op: ClassVar[str] = "reduce_max"
+    specs = check_windowed
     trace = _reduce
 
     def __init__(
@@ -520,3 +701,5 @@ AvgPool1D, AvgPool2D = AveragePooling1D, AveragePooling2D
 MaxPool1D, MaxPool2D = MaxPooling1D, MaxPooling2D
 GlobalAvgPool1D, GlobalAvgPool2D = GlobalAveragePooling1D, GlobalAveragePooling2D
 GlobalMaxPool1D, GlobalMaxPool2D = GlobalMaxPooling1D, GlobalMaxPooling2D
+AvgPool3D, MaxPool3D = AveragePooling3D, MaxPooling3D
+GlobalAvgPool3D, GlobalMaxPool3D = GlobalAveragePooling3D, GlobalMaxPooling3D

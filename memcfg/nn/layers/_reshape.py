@@ -9,6 +9,7 @@ from memcfg.nn._argument_checks import (
     check_channels_last,
     constant,
     integer,
+    numbers,
     pair,
     sides,
 )
@@ -21,18 +22,22 @@ if TYPE_CHECKING:
 __all__ = [
     "Cropping1D",
     "Cropping2D",
+    "Cropping3D",
     "Permute",
     "RepeatVector",
     "Rescaling",
     "Reshape",
     "UpSampling1D",
     "UpSampling2D",
+    "UpSampling3D",
     "ZeroPadding1D",
     "ZeroPadding2D",
+    "ZeroPadding3D",
 ]
 
 _SEQUENCES = "sequences (None, steps, features)"
 _IMAGES = "images (None, height, width, channels)"
+_VOLUMES = "volumes (None, depth, height, width, channels)"
 
 
 def reshape(scope: Scope, x: int, *shape: int) -> int:
@@ -437,6 +442,117 @@ class UpSampling2D(Layer):
                 a = {"axis": axis, "factor": factor}
                 (x,) = scope.apply("interpolate", (x,), a)
         return x
+
+
+class ZeroPadding3D(Layer):
+    """Pad volumes with zeros.
+
+    Parameters
+    ----------
+    padding : int, tuple of int or tuple of tuple of int, optional
+        The number on all sides, one for each axis, or a pair for each axis; 1 on all
+        sides by default.
+    data_format : str, optional
+        Must be ``"channels_last"`` or None.
+    name : str, optional
+        The name, unique within a model.
+    """
+
+    __slots__ = ("padding",)
+
+    def __init__(
+        self,
+        padding: Any = ((1, 1), (1, 1), (1, 1)),
+        data_format: str | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        check_channels_last(data_format, "ZeroPadding3D")
+        self.padding = sides(padding, 3, "ZeroPadding3D: padding")
+        super().__init__(name)
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Check the rank and return no weights."""
+        self.require_rank(shapes[0], 4, _VOLUMES)
+        return ()
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op."""
+        return _pad(scope, inputs[0], self.padding)
+
+
+class Cropping3D(Layer):
+    """Remove planes from the borders of volumes.
+
+    Parameters
+    ----------
+    cropping : int, tuple of int or tuple of tuple of int
+        The number on all sides, one for each axis, or a pair for each axis; 1 on all
+        sides by default.
+    data_format : str, optional
+        Must be ``"channels_last"`` or None.
+    name : str, optional
+        The name, unique within a model.
+    """
+
+    __slots__ = ("cropping",)
+
+    def __init__(
+        self,
+        cropping: Any = ((1, 1), (1, 1), (1, 1)),
+        data_format: str | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        check_channels_last(data_format, "Cropping3D")
+        self.cropping = sides(cropping, 3, "Cropping3D: cropping")
+        super().__init__(name)
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Check the shape and return no weights."""
+        self.require_rank(shapes[0], 4, _VOLUMES)
+        _check_crop(self, shapes[0])
+        return ()
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op."""
+        return _crop(scope, inputs[0], self.cropping)
+
+
+class UpSampling3D(Layer):
+    """Repeat the elements of volumes along each axis.
+
+    Parameters
+    ----------
+    size : int or tuple of three int, default (2, 2, 2)
+        The number of repetitions along depth, height and width.
+    data_format : str, optional
+        Must be ``"channels_last"`` or None.
+    name : str, optional
+        The name, unique within a model.
+    """
+
+    __slots__ = ("size",)
+
+    def __init__(
+        self,
+        size: Any = (2, 2, 2),
+        data_format: str | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        check_channels_last(data_format, "UpSampling3D")
+        self.size = numbers(size, 3, "UpSampling3D: size")
+        super().__init__(name)
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Check the rank and return no weights."""
+        self.require_rank(shapes[0], 4, _VOLUMES)
+        return ()
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the ops."""
+        return _repeat(scope, inputs[0], self.size)
 
 
 class Rescaling(Layer):

@@ -1,4 +1,4 @@
-"""Wrapper layers: a recurrent layer in both directions, and a layer at every step."""
+"""Layers around others: in both directions, at every step, or of one's own."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from memcfg.nn.layers._layer import (
     members,
 )
 from memcfg.nn.layers._masking import spread
-from memcfg.nn.layers._recurrent import Recurrent, sequences_and_states
+from memcfg.nn.layers._rnn import StepByStep, sequences_and_states
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Bidirectional", "TimeDistributed"]
+__all__ = ["Bidirectional", "TimeDistributed", "Wrapper", "only_layer"]
 
 _MERGES = {"sum": "add", "ave": "add", "mul": "multiply", "concat": "concatenate"}
 
@@ -33,13 +33,13 @@ class Bidirectional(Layer):
 
     Parameters
     ----------
-    layer : SimpleRNN, LSTM or GRU
+    layer : SimpleRNN, LSTM, GRU, ConvLSTM1D, ConvLSTM2D or RNN
         The forward layer; by default the backward layer is a copy of it.
     merge_mode : str or None, default "concat"
         ``"concat"``, ``"sum"``, ``"mul"`` or ``"ave"``; None returns both outputs.
     weights : None
         Not supported; use `set_weights`.
-    backward_layer : SimpleRNN, LSTM or GRU, optional
+    backward_layer : Layer, optional
         The backward layer.
     name : str, optional
         The name, unique within a model.
@@ -62,10 +62,10 @@ class Bidirectional(Layer):
 
     def __init__(
         self,
-        layer: Recurrent,
+        layer: Any,
         merge_mode: str | None = "concat",
         weights: None = None,
-        backward_layer: Recurrent | None = None,
+        backward_layer: Any = None,
         *,
         name: str | None = None,
     ) -> None:
@@ -77,27 +77,22 @@ class Bidirectional(Layer):
         if weights is not None:
             raise ValueError("Bidirectional: weights must be None; use set_weights")
         for each in (layer, backward_layer or layer):
-            if not isinstance(each, Recurrent):
+            if not isinstance(each, StepByStep):
                 raise TypeError(
-                    f"Bidirectional expects a SimpleRNN, LSTM or GRU, got {each!r}"
+                    "Bidirectional expects a SimpleRNN, LSTM, GRU, ConvLSTM or RNN, "
+                    f"got {each!r}"
                 )
         self.forward_layer = layer
         if backward_layer is None:
-            backward_layer = copy.copy(layer)
-            other = {"go_backwards": not layer.go_backwards, "_seed": next_seed()}
-            backward_layer.__setstate__(backward_layer.__getstate__() | other)
+            backward_layer = copy.deepcopy(layer)
+            backward_layer._release()
+            backward_layer.__setstate__({"go_backwards": not layer.go_backwards})
+            for _, leaf in backward_layer._leaves():
+                leaf.__setstate__({"_seed": next_seed()})
         if backward_layer.name == layer.name:  # weights are named after both layers
             backward_layer.__setstate__({"name": f"backward_{layer.name}"})
         self.backward_layer = backward_layer
-        for flag in ("return_sequences", "return_state", "stateful"):
-            if getattr(layer, flag) != getattr(backward_layer, flag):
-                raise ValueError(
-                    f"Bidirectional: both layers must have the same {flag}"
-                )
-        if layer.go_backwards == backward_layer.go_backwards:
-            raise ValueError(
-                "Bidirectional: exactly one of the layers must have go_backwards=True"
-            )
+        _check_pair(layer, backward_layer)
         self.merge_mode = merge_mode
         super().__init__(name)
 
@@ -123,14 +118,14 @@ class Bidirectional(Layer):
     reset_states = reset_state
 
     @property
-    def layer(self) -> Recurrent:
+    def layer(self) -> Any:
         """The forward layer, under the name of the constructor's argument."""
         return self.forward_layer
 
     @property
     def stateful(self) -> bool:
         """Whether states are kept between batches."""
-        return self.forward_layer.stateful
+        return bool(self.forward_layer.stateful)
 
     def _operands(self, inputs: Any) -> tuple[SymbolicTensor, ...]:
         """Check one tensor or several, whose number is already checked."""
@@ -211,6 +206,77 @@ class Bidirectional(Layer):
         return y
 
 
+def _check_pair(forward: Any, backward: Any) -> None:
+    """Raise ValueError unless two layers differ in their direction alone."""
+    for flag in ("return_sequences", "return_state", "stateful"):
+        if getattr(forward, flag) != getattr(backward, flag):
+            raise ValueError(f"Bidirectional: both layers must have the same {flag}")
+    if forward.go_backwards == backward.go_backwards:
+        raise ValueError(
+            "Bidirectional: exactly one of the layers must have go_backwards=True"
+        )
+
+
+def only_layer(given: Any, kind: str) -> Layer:
+    """Return a layer, or a model as one; TypeError for anything else."""
+    layers = list(members(given))
+    if len(layers) == 1:
+        return layers[0]
+    name = getattr(given, "__name__", None)  # only a class has one
+    what = f"the class {name}" if name else repr(given)
+    raise TypeError(f"{kind} expects a layer, got {what}")
+
+
+class Wrapper(Layer):
+    """Base class of layers around another one, which is their attribute `layer`.
+
+    Parameters
+    ----------
+    layer : Layer or Model
+        The layer.
+    name : str, optional
+        The name, unique within a model.
+
+    Raises
+    ------
+    TypeError
+        If `layer` is no layer.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> class Residual(mc.nn.Wrapper):
+    ...     def call(self, x):
+    ...         return x + self.layer(x)
+    >>> Residual(mc.nn.Dense(3))(mc.nn.Input((3,))).shape
+    (None, 3)
+    """
+
+    __slots__ = ("layer",)
+
+    def __init__(self, layer: Layer, *, name: str | None = None) -> None:
+        self.layer = only_layer(layer, type(self).__name__)
+        super().__init__(name)
+
+    def _sublayers(self) -> list[Layer]:
+        return list(dict.fromkeys([self.layer, *super()._sublayers()]))
+
+    def call(self, inputs: Any) -> Any:
+        """Return the layer's result; subclasses override it.
+
+        Parameters
+        ----------
+        inputs : SymbolicTensor or sequence of SymbolicTensor
+            The inputs. A subclass may take several arguments, and ``training``.
+
+        Returns
+        -------
+        SymbolicTensor or sequence of SymbolicTensor
+            The result.
+        """
+        return self.layer(inputs)
+
+
 class TimeDistributed(Layer):
     """Apply a layer to every step of a sequence.
 
@@ -234,12 +300,7 @@ class TimeDistributed(Layer):
     supports_masking: ClassVar[bool] = True
 
     def __init__(self, layer: Layer, *, name: str | None = None) -> None:
-        layers = list(members(layer))
-        if len(layers) != 1:
-            name = getattr(layer, "__name__", None)  # only a class has one
-            what = f"the class {name}" if name else repr(layer)
-            raise TypeError(f"TimeDistributed expects a layer, got {what}")
-        self.layer = layers[0]
+        self.layer = only_layer(layer, "TimeDistributed")
         super().__init__(name)
 
     def _sublayers(self) -> list[Layer]:

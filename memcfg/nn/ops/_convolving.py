@@ -4,26 +4,29 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from memcfg.nn._argument_checks import (
     check_channels_last,
-    integer,
     numbers,
     padding_name,
     resolve_padding,
 )
 from memcfg.nn.layers import (
+    AdaptiveAveragePooling1D,
+    AdaptiveAveragePooling2D,
+    AdaptiveAveragePooling3D,
+    AdaptiveMaxPooling1D,
+    AdaptiveMaxPooling2D,
+    AdaptiveMaxPooling3D,
     AveragePooling1D,
     AveragePooling2D,
+    AveragePooling3D,
     MaxPooling1D,
     MaxPooling2D,
+    MaxPooling3D,
 )
+from memcfg.nn.layers._conv import INPUTS
 from memcfg.nn.layers._operators import Several, as_tensor
-from memcfg.nn.ops._along_axes import max as max_of
-from memcfg.nn.ops._contractions import tensordot
 from memcfg.nn.ops._declaring import documented, lengths_of, reshaped, tensor_of
-from memcfg.nn.ops._shapes import concatenate, moveaxis, part
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -41,16 +44,13 @@ __all__ = [
 ]
 
 
-def _sequences_or_images(inputs: Any, data_format: Any, name: str) -> tuple[Any, int]:
-    """Return a tensor and its number of dimensions, 1 or 2; ValueError for others."""
+def _windowed(inputs: Any, data_format: Any, name: str) -> tuple[Any, int]:
+    """Return a tensor and its number of dimensions, 1 to 3; ValueError for others."""
     check_channels_last(data_format, name)
     x = tensor_of(inputs, name)
     rank = len(x.shape) - 2
-    if rank not in (1, 2):
-        raise ValueError(
-            f"{name} is of sequences (None, steps, channels) or images (None, height, "
-            f"width, channels), got {x!r}"
-        )
+    if rank not in INPUTS:
+        raise ValueError(f"{name} is of {' or '.join(INPUTS.values())}, got {x!r}")
     return x, rank
 
 
@@ -71,7 +71,8 @@ class _Window:
         data_format: Any,
         dilation: Any,
     ) -> None:
-        x, self.rank = _sequences_or_images(inputs, data_format, name)
+        x, self.rank = _windowed(inputs, data_format, name)
+        self.kind = "conv3d" if self.rank == 3 else "conv2d"
         weights = as_tensor(kernel, f"{name}: kernel")
         if not weights.whole or len(weights.shape) != self.rank + 2:
             raise ValueError(
@@ -107,12 +108,12 @@ class _Window:
                 f"{channels} channels in {groups} groups"
             )
         how = self.attributes(padding, sizes, window, groups)
-        return Several("conv2d", how)([self.x, kernel])
+        return Several(self.kind, how)([self.x, kernel])
 
     def finished(self, y: Any) -> Any:
         """Return the result without the axis that sequences do not have."""
         lengths = lengths_of(y)
-        return reshaped(y, [lengths[0], *lengths[3 - self.rank :]])
+        return reshaped(y, [lengths[0], *lengths[-1 - self.rank :]])
 
 
 @documented
@@ -124,7 +125,7 @@ def conv(
     data_format: str | None = None,
     dilation_rate: Any = 1,
 ) -> Any:
-    """Convolve sequences or images with a kernel; its inputs give the groups."""
+    """Convolve sequences, images or volumes; the kernel's inputs give the groups."""
     window = _Window("conv", inputs, kernel, strides, data_format, dilation_rate)
     channels, inner = lengths_of(window.x)[-1], lengths_of(window.kernel)[-2]
     if channels % inner:
@@ -193,7 +194,7 @@ def conv_transpose(
         out.append(length * window.strides[i] + beyond)
     attributes = window.attributes(how, out, size, 1)
     attributes["input_shape"] = (lengths_of(window.x)[0], *out, filters)
-    y = Several("conv2d_gradient_input", attributes)([window.kernel, window.x])
+    y = Several(f"{window.kind}_gradient_input", attributes)([window.kernel, window.x])
     return window.finished(y)
 
 
@@ -206,8 +207,8 @@ def max_pool(
     data_format: str | None = None,
 ) -> Any:
     """Return the maximum of each window."""
-    x, rank = _sequences_or_images(inputs, data_format, "max_pool")
-    layer = (MaxPooling1D, MaxPooling2D)[rank - 1]
+    x, rank = _windowed(inputs, data_format, "max_pool")
+    layer = (MaxPooling1D, MaxPooling2D, MaxPooling3D)[rank - 1]
     return layer(pool_size, strides, padding)(x)
 
 
@@ -220,22 +221,9 @@ def average_pool(
     data_format: str | None = None,
 ) -> Any:
     """Return the mean of each window."""
-    x, rank = _sequences_or_images(inputs, data_format, "average_pool")
-    layer = (AveragePooling1D, AveragePooling2D)[rank - 1]
+    x, rank = _windowed(inputs, data_format, "average_pool")
+    layer = (AveragePooling1D, AveragePooling2D, AveragePooling3D)[rank - 1]
     return layer(pool_size, strides, padding)(x)
-
-
-def _bins(length: int, count: int) -> list[tuple[int, int]]:
-    """Return where each of so many windows begins and ends; they may overlap."""
-    return [(i * length // count, -(-(i + 1) * length // count)) for i in range(count)]
-
-
-def _sizes(output_size: Any, rank: int, name: str) -> tuple[int, ...]:
-    if not isinstance(output_size, list | tuple):
-        output_size = (output_size,) * rank
-    if len(output_size) != rank:
-        raise ValueError(f"{name}: output_size must have {rank} numbers")
-    return tuple(integer(each, f"{name}: output_size") for each in output_size)
 
 
 @documented
@@ -243,13 +231,10 @@ def adaptive_average_pool(
     inputs: Any, output_size: Any, data_format: str | None = None
 ) -> Any:
     """Return the means of windows that divide each axis into a number of parts."""
-    x, rank = _sequences_or_images(inputs, data_format, "adaptive_average_pool")
-    for i, count in enumerate(_sizes(output_size, rank, "adaptive_average_pool"), 1):
-        share = np.zeros((lengths_of(x)[i], count), np.float32)
-        for place, (begin, end) in enumerate(_bins(len(share), count)):
-            share[begin:end, place] = 1 / (end - begin)
-        x = moveaxis(tensordot(x, share, ([i], [0])), -1, i)
-    return x
+    x, rank = _windowed(inputs, data_format, "adaptive_average_pool")
+    kinds = (AdaptiveAveragePooling1D, AdaptiveAveragePooling2D)
+    layer = (*kinds, AdaptiveAveragePooling3D)[rank - 1]
+    return layer(output_size)(x)
 
 
 @documented
@@ -257,9 +242,7 @@ def adaptive_max_pool(
     inputs: Any, output_size: Any, data_format: str | None = None
 ) -> Any:
     """Return the maxima of windows that divide each axis into a number of parts."""
-    x, rank = _sequences_or_images(inputs, data_format, "adaptive_max_pool")
-    for i, count in enumerate(_sizes(output_size, rank, "adaptive_max_pool"), 1):
-        bins = _bins(lengths_of(x)[i], count)
-        parts = [max_of(part(x, i, *each), i, keepdims=True) for each in bins]
-        x = concatenate(parts, i)
-    return x
+    x, rank = _windowed(inputs, data_format, "adaptive_max_pool")
+    kinds = (AdaptiveMaxPooling1D, AdaptiveMaxPooling2D)
+    layer = (*kinds, AdaptiveMaxPooling3D)[rank - 1]
+    return layer(output_size)(x)

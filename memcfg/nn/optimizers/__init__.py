@@ -10,6 +10,7 @@ from memcfg.nn.optimizers import schedules
 from memcfg.nn.optimizers._adafactor import Adafactor
 from memcfg.nn.optimizers._adam import Adam, Adamax, AdamW, Nadam
 from memcfg.nn.optimizers._descent import SGD, Lion
+from memcfg.nn.optimizers._lamb import Lamb
 from memcfg.nn.optimizers._optimizer import Optimizer
 from memcfg.nn.optimizers._scaled import Adadelta, Adagrad, RMSprop
 
@@ -24,6 +25,7 @@ __all__ = [
     "Adam",
     "AdamW",
     "Adamax",
+    "Lamb",
     "Lion",
     "Nadam",
     "Optimizer",
@@ -41,7 +43,7 @@ _KNOWN: dict[str, type[Optimizer]] = {
     each.kind: each
     for each in (
         *(SGD, Adam, AdamW, Adamax, Nadam),
-        *(RMSprop, Adagrad, Adadelta, Lion, Adafactor),
+        *(RMSprop, Adagrad, Adadelta, Lion, Adafactor, Lamb),
     )
 }
 

@@ -18,6 +18,7 @@ from memcfg.graph import (
     read_concatenations,
     simplify,
 )
+from memcfg.nn._constraining import constrain
 from memcfg.nn.layers._layer import Scope
 from memcfg.nn.losses import masked
 
@@ -259,6 +260,7 @@ class _Trace:
             self.weights | aliases,
             training=self.training,
             step=self.position,
+            rewritten={} if self.training else None,
         )
         values = dict(self.xs)
         masks: dict[SymbolicTensor, int | None] = {}
@@ -270,6 +272,10 @@ class _Trace:
         ]
         scope.penalties += [(None, values[each]) for each in network.losses]
         self.penalties = scope.penalties
+        self.rewritten = {
+            network.aliases.get(name, name): tensor
+            for name, tensor in (scope.rewritten or {}).items()
+        }
         return [self.builder.cast(values[each], "float32") for each in network.outputs]
 
     def _float32(self, mask: int | None) -> int | None:
@@ -385,7 +391,7 @@ class _Trace:
     def _penalties(self) -> list[int]:
         """Trace weight regularizers, and activity regularizers as batch means."""
         result = [
-            weight.regularizer.trace(self.builder, self.weights[weight.name])
+            weight.regularizer.trace(self.builder, self._read(weight))
             for weight in self.spec.network.weights
             if weight.regularizer is not None and weight.name not in self.spec.frozen
         ]
@@ -401,26 +407,45 @@ class _Trace:
             raise RuntimeError("a training program needs an optimizer")
         new = self._move()
         trained = self.spec.trained
-        slopes = gradients(self.builder, loss, [self.weights[w.name] for w in trained])
+        slopes = gradients(self.builder, loss, [self._read(w) for w in trained])
+        weights = self.weights | self._rewrite()
+        held = {weight.name for weight in trained}
+        new += [weights[name] for name in self.rewritten if name not in held]
         for weight in trained:
-            if self.weights[weight.name] not in slopes:
+            if self._read(weight) not in slopes:
                 raise ValueError(
                     f"the loss does not depend on the weight {weight.name!r}: an op "
                     "between them has no gradient, so it cannot be trained"
                 )
         if not slopes:
             return new
-        weights = {weight.name: self.weights[weight.name] for weight in trained}
         updated = optimizer.trace(
             self.builder,
-            weights,
-            {name: slopes[tensor] for name, tensor in weights.items()},
+            {weight.name: weights[weight.name] for weight in trained},
+            {weight.name: slopes[self._read(weight)] for weight in trained},
             self.state,
             self._input("learning_rate", (), "float32"),
             self.step,
             self.key.parts,
         )
-        return new + updated
+        due = (self.step, self.key.parts)
+        return new + constrain(self.builder, updated, trained, self.weights, due)
+
+    def _read(self, weight: Weight) -> int:
+        """Return what the step reads of a weight, which a layer may have replaced."""
+        return self.rewritten.get(weight.name, self.weights[weight.name])
+
+    def _rewrite(self) -> dict[str, int]:
+        """Trace the replacements of weights, which updates then change."""
+        return {
+            name: self.builder.apply(
+                "assign",
+                (self.weights[name], tensor),
+                name=f"{name}/replaced",
+                phase="update",
+            )[0]
+            for name, tensor in self.rewritten.items()
+        }
 
     def _move(self) -> list[int]:
         """Trace the moving averages; a layer called twice updates them twice."""

@@ -14,7 +14,7 @@ from memcfg.devices.cuda._sources._reductions import PRODUCTS, reduce
 from memcfg.devices.cuda._sources._writer import Writer, cut, u32
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from memcfg.devices.cuda._sources._launch import Argument
 
@@ -353,6 +353,137 @@ def _write_input_gradient(writer: Writer) -> None:
     )
 
 
+# The element of x at place (i, j, l) of the window at (od, oh, ow).
+_IN_VOLUME = """
+const Index d = od * stride_d + i * dilation_d - front;
+const Index h = oh * stride_h + j * dilation_h - top;
+const Index w = ow * stride_w + l * dilation_w - left;
+if (d >= planes || h >= height || w >= width) return 0.0f;
+const Index pixel = ((image * planes + d) * height + h) * width + w;
+return x[pixel * channels + g * group_channels + c];"""
+
+_VOXEL = """
+const Index ow = {0} % out_width, oh = {0} / out_width % out_height;
+const Index od = {0} / out_width / out_height % out_depth;
+const Index image = {0} / out_width / out_height / out_depth;"""
+_TAP = """
+const Index c = {0} % {1}, l = {0} / {1} % kernel_width;
+const Index j = {0} / {1} / kernel_width % kernel_height;
+const Index i = {0} / {1} / kernel_width / kernel_height;"""
+
+
+def _volume_window(
+    writer: Writer, x: Sequence[int], kernel: Sequence[int], y: Sequence[int]
+) -> dict[str, Argument]:
+    """Return the parameters of a convolution."""
+    a = writer.attributes
+    numbers = {
+        **dict(zip(("planes", "height", "width", "channels"), x[1:], strict=True)),
+        "group_channels": kernel[3],
+        "kernel_height": kernel[1],
+        "kernel_width": kernel[2],
+        **dict(zip(("out_depth", "out_height", "out_width"), y[1:4], strict=True)),
+        "units": y[4],
+        "group_units": y[4] // a["groups"],
+        **{
+            f"{name}_{axis}": a[key][i]
+            for name, key in (("stride", "strides"), ("dilation", "dilation"))
+            for i, axis in enumerate("dhw")
+        },
+        **{name: a["padding"][i][0] for i, name in enumerate(("front", "top", "left"))},
+    }
+    return {f"Index {name}": writer.number(value) for name, value in numbers.items()}
+
+
+def _write_volumes(writer: Writer) -> None:
+    writer.need(["float32"] * 2, ["float32"])
+    x, kernel = (spec.shape for spec in writer.inputs)
+    y, groups = writer.outputs[0].shape, writer.attributes["groups"]
+    window = _volume_window(writer, x, kernel, y)
+    multiply(
+        writer,
+        batch=groups,
+        rows=prod(y[:4]),
+        columns=y[4] // groups,
+        depth=prod(kernel[:4]),
+        a=_VOXEL.format("m") + _TAP.format("k", "group_channels") + _IN_VOLUME,
+        b="return kernel[k * units + g * group_units + n];",
+        store="y[m * units + g * group_units + n] = sum;",
+        parameters={
+            "const float* x": writer.operand(0),
+            "const float* kernel": writer.operand(1),
+            **window,
+        },
+        out_parameters={"float* y": writer.output(), **window},
+        batch_inside=True,
+    )
+
+
+def _write_volumes_kernel_gradient(writer: Writer) -> None:
+    writer.need(["float32"] * 2, ["float32"])
+    x, y = (spec.shape for spec in writer.inputs)
+    kernel, groups = writer.outputs[0].shape, writer.attributes["groups"]
+    window = _volume_window(writer, x, kernel, y)
+    multiply(
+        writer,
+        batch=groups,
+        rows=prod(kernel[:4]),
+        columns=y[4] // groups,
+        depth=prod(y[:4]),
+        a=_VOXEL.format("k") + _TAP.format("m", "group_channels") + _IN_VOLUME,
+        b="return dy[k * units + g * group_units + n];",
+        store="dkernel[m * units + g * group_units + n] = sum;",
+        parameters={
+            "const float* x": writer.operand(0),
+            "const float* dy": writer.operand(1),
+            **window,
+        },
+        out_parameters={"float* dkernel": writer.output(), **window},
+        along_k=(False, False),
+        batch_inside=True,
+    )
+
+
+def _write_volumes_input_gradient(writer: Writer) -> None:
+    writer.need(["float32"] * 2, ["float32"])
+    kernel, y = (spec.shape for spec in writer.inputs)
+    x, groups = writer.outputs[0].shape, writer.attributes["groups"]
+    window = _volume_window(writer, x, kernel, y)
+    multiply(
+        writer,
+        batch=groups,
+        rows=prod(x[:4]),
+        columns=x[4] // groups,
+        depth=prod(kernel[:3]) * (y[4] // groups),
+        a=_TAP.format("k", "group_units")
+        + """
+        const Index w = m % width + left - l * dilation_w;
+        const Index h = m / width % height + top - j * dilation_h;
+        const Index d = m / width / height % planes + front - i * dilation_d;
+        const Index image = m / width / height / planes;
+        if (d >= out_depth * stride_d || d % stride_d != 0) return 0.0f;
+        if (h >= out_height * stride_h || h % stride_h != 0) return 0.0f;
+        if (w >= out_width * stride_w || w % stride_w != 0) return 0.0f;
+        const Index plane = (image * out_depth + d / stride_d) * out_height;
+        const Index pixel = (plane + h / stride_h) * out_width + w / stride_w;
+        return dy[pixel * units + g * group_units + c];""",
+        b=_TAP.format("k", "group_units")
+        + """
+        const Index tap = (i * kernel_height + j) * kernel_width + l;
+        const Index place = tap * group_channels + n;
+        return kernel[place * units + g * group_units + c];""",
+        store="dx[m * channels + g * group_channels + n] = sum;",
+        parameters={
+            "const float* kernel": writer.operand(0),
+            "const float* dy": writer.operand(1),
+            **window,
+        },
+        out_parameters={"float* dx": writer.output(), **window},
+        along_k=(True, True),
+        batch_inside=True,
+    )
+
+
 FAMILY: dict[str, Callable[[Writer], None]] = {
     "dense": _write_dense,
     "dense_bias": partial(_write_dense, bias=2),
@@ -363,4 +494,7 @@ FAMILY: dict[str, Callable[[Writer], None]] = {
     "conv2d_bias": partial(_write_convolution, bias=2),
     "conv2d_gradient_kernel": _write_kernel_gradient,
     "conv2d_gradient_input": _write_input_gradient,
+    "conv3d": _write_volumes,
+    "conv3d_gradient_kernel": _write_volumes_kernel_gradient,
+    "conv3d_gradient_input": _write_volumes_input_gradient,
 }
