@@ -66,11 +66,9 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "*3D *3DTranspose": (
                 "windows are over sequences and images, not over volumes"
             ),
-            "Random* RandAugment AugMix AutoContrast CenterCrop CutMix MixUp "
-            "Equalization *HistogramEqualization MaxNumBoundingBoxes *Spectrogram "
-            "Pipeline Resizing Solarization": _DATA,
-            "CategoryEncoding Discretization HashedCrossing Hashing *Lookup "
-            "TextVectorization": _TEXT,
+            "Random* RandAugment AugMix AutoContrast CutMix MixUp Equalization "
+            "*HistogramEqualization MaxNumBoundingBoxes *Spectrogram Pipeline "
+            "Solarization": _DATA,
             "FlaxLayer JaxLayer TFSMLayer TorchModuleWrapper": (
                 "memcfg cannot trace layers of other frameworks"
             ),

@@ -111,6 +111,21 @@ from memcfg.nn.layers._reshape import (
     ZeroPadding2D,
 )
 from memcfg.nn.layers._wrappers import Bidirectional, TimeDistributed
+from memcfg.nn.layers.categories._category_encoding import CategoryEncoding
+from memcfg.nn.layers.categories._discretization import Discretization
+from memcfg.nn.layers.categories._hashing import HashedCrossing, Hashing
+from memcfg.nn.layers.categories._lookups import IntegerLookup, StringLookup
+from memcfg.nn.layers.categories._text_vectorization import TextVectorization
+from memcfg.nn.layers.images._center_crop import CenterCrop
+from memcfg.nn.layers.images._random_affine import (
+    RandomRotation,
+    RandomTranslation,
+    RandomZoom,
+)
+from memcfg.nn.layers.images._random_color import RandomBrightness, RandomContrast
+from memcfg.nn.layers.images._random_crop import RandomCrop
+from memcfg.nn.layers.images._random_flip import RandomFlip
+from memcfg.nn.layers.images._resizing import Resizing
 
 SymbolicTensor.operators = _operators
 
@@ -129,6 +144,8 @@ __all__ = [
     "AvgPool2D",
     "BatchNormalization",
     "Bidirectional",
+    "CategoryEncoding",
+    "CenterCrop",
     "Concatenate",
     "Conv1D",
     "Conv1DTranspose",
@@ -143,6 +160,7 @@ __all__ = [
     "Dense",
     "DepthwiseConv1D",
     "DepthwiseConv2D",
+    "Discretization",
     "Dot",
     "Dropout",
     "Embedding",
@@ -158,7 +176,10 @@ __all__ = [
     "GlobalMaxPooling1D",
     "GlobalMaxPooling2D",
     "GroupNormalization",
+    "HashedCrossing",
+    "Hashing",
     "Input",
+    "IntegerLookup",
     "Layer",
     "LayerNormalization",
     "LeakyReLU",
@@ -177,10 +198,18 @@ __all__ = [
     "PReLU",
     "Permute",
     "PositionEmbedding",
+    "RandomBrightness",
+    "RandomContrast",
+    "RandomCrop",
+    "RandomFlip",
+    "RandomRotation",
+    "RandomTranslation",
+    "RandomZoom",
     "ReLU",
     "RepeatVector",
     "Rescaling",
     "Reshape",
+    "Resizing",
     "ReversibleEmbedding",
     "SeparableConv1D",
     "SeparableConv2D",
@@ -190,8 +219,10 @@ __all__ = [
     "Softmax",
     "SpatialDropout1D",
     "SpatialDropout2D",
+    "StringLookup",
     "Subtract",
     "SymbolicTensor",
+    "TextVectorization",
     "TimeDistributed",
     "UpSampling1D",
     "UpSampling2D",
