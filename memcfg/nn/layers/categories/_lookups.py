@@ -74,8 +74,8 @@ class StringLookup(_Vocabulary):
         pad_to_max_tokens: bool = False,
         sparse: bool = False,
         encoding: str = "utf-8",
-        salt: Any = None,
         *,
+        salt: Any = None,
         name: str | None = None,
     ) -> None:
         self.encoding = encoding
