@@ -59,11 +59,9 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "visualization": "use model.summary() and model.graph()",
         },
         "layers": {
-            "Random* RandAugment AugMix AutoContrast CenterCrop CutMix MixUp "
-            "Equalization *HistogramEqualization MaxNumBoundingBoxes *Spectrogram "
-            "Pipeline Resizing Solarization": _DATA,
-            "CategoryEncoding Discretization HashedCrossing Hashing *Lookup "
-            "TextVectorization": _TEXT,
+            "Random* RandAugment AugMix AutoContrast CutMix MixUp Equalization "
+            "*HistogramEqualization MaxNumBoundingBoxes *Spectrogram Pipeline "
+            "Solarization": _DATA,
             "FlaxLayer JaxLayer TFSMLayer TorchModuleWrapper": (
                 "memcfg cannot trace layers of other frameworks"
             ),

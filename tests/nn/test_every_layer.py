@@ -114,6 +114,9 @@ MADE = {  # arguments with options, and the shape of a sample
     "RNN": ((Added(4),), {"return_sequences": True}, STEPS),
     "ReLU": ((3.0,), {"threshold": 0.1}, ROW),
     "PositionEmbedding": ((9,), {"initializer": "ones"}, STEPS),
+    "RandomBrightness": (((-0.2, 0.4),), {"value_range": (0, 1), "seed": 3}, IMAGE),
+    "RandomContrast": ((0.5,), {"value_range": (0, 1), "seed": 3}, IMAGE),
+    "RandomFlip": (("vertical",), {"seed": 3}, IMAGE),
     "RepeatVector": ((3,), {}, ROW),
     "Rescaling": ((0.5,), {"offset": 1.0}, ROW),
     "ReversibleEmbedding": ((9, 3), {"embeddings_regularizer": "l2"}, (5,)),
@@ -139,12 +142,28 @@ MADE = {  # arguments with options, and the shape of a sample
     "ZeroPadding2D": ((2,), {}, IMAGE),
     "Add": ((), {}, ROW),
     "Average": ((), {}, ROW),
+    "CenterCrop": ((4, 3), {}, IMAGE),
     "Concatenate": ((), {"axis": 1}, STEPS),
     "Dot": ((-1,), {"normalize": True}, STEPS),
     "Maximum": ((), {}, ROW),
     "Minimum": ((), {}, ROW),
     "Multiply": ((), {}, ROW),
     "Subtract": ((), {}, ROW),
+}
+# They compute on arrays alone: test_categories.py and test_augmentation.py.
+ON_ARRAYS = {
+    "CategoryEncoding",
+    "Discretization",
+    "HashedCrossing",
+    "Hashing",
+    "IntegerLookup",
+    "RandomCrop",
+    "RandomRotation",
+    "RandomTranslation",
+    "RandomZoom",
+    "Resizing",
+    "StringLookup",
+    "TextVectorization",
 }
 OF_TWO = ("AdditiveAttention", "Attention", "Add", "Average", "Concatenate", "Dot")
 OF_TWO += ("Maximum", "Minimum", "Multiply", "Subtract")
@@ -175,7 +194,7 @@ def called(layer, x):
 def test_the_table_has_each_layer():
     kinds = {getattr(layers, name) for name in layers.__all__}
     kinds = {each for each in kinds if isinstance(each, type)}
-    assert {getattr(layers, name) for name in MADE} == {
+    assert {getattr(layers, name) for name in MADE.keys() | ON_ARRAYS} == {
         each for each in kinds if issubclass(each, nn.Layer) and each is not nn.Layer
     }
 

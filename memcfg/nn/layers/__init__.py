@@ -149,6 +149,21 @@ from memcfg.nn.layers._rnn_cells import (
 )
 from memcfg.nn.layers._spectral import SpectralNormalization
 from memcfg.nn.layers._wrappers import Bidirectional, TimeDistributed, Wrapper
+from memcfg.nn.layers.categories._category_encoding import CategoryEncoding
+from memcfg.nn.layers.categories._discretization import Discretization
+from memcfg.nn.layers.categories._hashing import HashedCrossing, Hashing
+from memcfg.nn.layers.categories._lookups import IntegerLookup, StringLookup
+from memcfg.nn.layers.categories._text_vectorization import TextVectorization
+from memcfg.nn.layers.images._center_crop import CenterCrop
+from memcfg.nn.layers.images._random_affine import (
+    RandomRotation,
+    RandomTranslation,
+    RandomZoom,
+)
+from memcfg.nn.layers.images._random_color import RandomBrightness, RandomContrast
+from memcfg.nn.layers.images._random_crop import RandomCrop
+from memcfg.nn.layers.images._random_flip import RandomFlip
+from memcfg.nn.layers.images._resizing import Resizing
 
 SymbolicTensor.operators = _operators
 
@@ -176,6 +191,8 @@ __all__ = [
     "AvgPool3D",
     "BatchNormalization",
     "Bidirectional",
+    "CategoryEncoding",
+    "CenterCrop",
     "Concatenate",
     "Conv1D",
     "Conv1DTranspose",
@@ -198,6 +215,7 @@ __all__ = [
     "Dense",
     "DepthwiseConv1D",
     "DepthwiseConv2D",
+    "Discretization",
     "Dot",
     "Dropout",
     "EinsumDense",
@@ -220,8 +238,11 @@ __all__ = [
     "GlobalMaxPooling3D",
     "GroupNormalization",
     "GroupQueryAttention",
+    "HashedCrossing",
+    "Hashing",
     "Identity",
     "Input",
+    "IntegerLookup",
     "LSTMCell",
     "Lambda",
     "Layer",
@@ -245,10 +266,18 @@ __all__ = [
     "Permute",
     "PositionEmbedding",
     "RMSNormalization",
+    "RandomBrightness",
+    "RandomContrast",
+    "RandomCrop",
+    "RandomFlip",
+    "RandomRotation",
+    "RandomTranslation",
+    "RandomZoom",
     "ReLU",
     "RepeatVector",
     "Rescaling",
     "Reshape",
+    "Resizing",
     "ReversibleEmbedding",
     "SeparableConv1D",
     "SeparableConv2D",
@@ -262,8 +291,10 @@ __all__ = [
     "SpatialDropout3D",
     "SpectralNormalization",
     "StackedRNNCells",
+    "StringLookup",
     "Subtract",
     "SymbolicTensor",
+    "TextVectorization",
     "TimeDistributed",
     "UnitNormalization",
     "UpSampling1D",

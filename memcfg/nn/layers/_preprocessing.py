@@ -96,6 +96,12 @@ class Normalization(Layer):
         self._statistics: tuple[np.ndarray, np.ndarray] | None = None
         super().__init__(name)
 
+    def __call__(self, inputs: Any, *more: Any, **options: Any) -> Any:
+        """Compute on an array of any numbers at once, or connect to a tensor."""
+        if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "biu":
+            inputs = inputs.astype(np.float32)
+        return super().__call__(inputs, *more, **options)
+
     def adapt(self, data: Any) -> None:
         """Compute the mean and variance of data.
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from memcfg.nn._argument_checks import (
     check_channels_last,
     constant,
@@ -578,6 +580,15 @@ class Rescaling(Layer):
         self.scale = constant(scale, "Rescaling: scale")
         self.offset = constant(offset, "Rescaling: offset")
         super().__init__(name)
+
+    def __call__(self, inputs: Any, *more: Any, **options: Any) -> Any:
+        """Compute on an array of any numbers at once, as a step of `Dataset.map`."""
+        if isinstance(inputs, np.ndarray) and not (more or options):
+            numbers = inputs.astype(np.float32)
+            numbers *= np.float32(self.scale)
+            numbers += np.float32(self.offset)
+            return numbers
+        return super().__call__(inputs, *more, **options)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op."""

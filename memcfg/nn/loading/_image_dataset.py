@@ -42,6 +42,7 @@ def image_dataset_from_directory(
     crop_to_aspect_ratio: bool = False,
     pad_to_aspect_ratio: bool = False,
     data_format: str | None = None,
+    *,
     verbose: bool = True,
 ) -> Any:
     """Make a dataset of the images in a folder.

@@ -26,6 +26,7 @@ def text_dataset_from_directory(
     validation_split: float | None = None,
     subset: str | None = None,
     follow_links: bool = False,
+    *,
     verbose: bool = True,
 ) -> Any:
     """Make a dataset of the ``.txt`` files in a folder.

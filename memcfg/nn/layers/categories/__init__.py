@@ -1,0 +1,3 @@
+"""Layers that make numbers of text and categories: steps of a pipeline of data."""
+
+__all__: list[str] = []

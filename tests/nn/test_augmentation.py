@@ -1,0 +1,245 @@
+"""Layers of images: on arrays, in pipelines of data, and in models."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+
+import numpy as np
+import pytest
+
+import memcfg as mc
+
+layers, Dataset = mc.nn.layers, mc.data.Dataset
+
+RANDOM = {
+    "RandomFlip": {},
+    "RandomCrop": {"height": 4, "width": 5},
+    "RandomRotation": {"factor": 0.3},
+    "RandomZoom": {"height_factor": 0.3},
+    "RandomTranslation": {"height_factor": 0.3, "width_factor": 0.3},
+    "RandomContrast": {"factor": 0.5},
+    "RandomBrightness": {"factor": 0.3},
+}
+IN_MODELS = ("RandomFlip", "RandomContrast", "RandomBrightness")
+
+
+def images(*shape, seed=0):
+    return np.random.default_rng(seed).uniform(20, 230, shape).astype(np.float32)
+
+
+def make(name, **options):
+    return getattr(layers, name)(**RANDOM[name], **options)
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_arrays_follow_from_the_seed_and_the_call(name):
+    data = images(6, 7, 8, 3)
+    first, second = make(name, seed=5), make(name, seed=5)
+    calls = [first(data) for _ in range(4)]
+    assert all(np.array_equal(call, second(data)) for call in calls)
+    assert not all(np.array_equal(calls[0], call) for call in calls)
+    other = make(name, seed=6)
+    assert not all(np.array_equal(other(data), call) for call in calls)
+    assert calls[0].dtype == np.float32
+    if name != "RandomCrop":
+        assert np.array_equal(first(data, training=False), data)
+    single = first(data[0])
+    assert single.shape == calls[0].shape[1:]
+
+
+@pytest.mark.parametrize("name", RANDOM)
+@pytest.mark.parametrize("threads", [None, 3])
+def test_a_step_of_a_pipeline(name, threads):
+    data, layer = images(40, 7, 8, 3), make(name, seed=5)
+    pipeline = Dataset.from_tensor_slices(data).map(layer, num_parallel_calls=threads)
+    (batch,) = pipeline.batch(40)
+    assert len(batch) == 40
+    again = make(name, seed=5)
+    expected = [again(image) for image in data]
+    if threads is None:
+        assert all(map(np.array_equal, batch, expected))
+    assert len({image.tobytes() for image in batch}) > 20
+    # Images are transformed in pairs with what belongs to them.
+    masked = layer({"images": data, "labels": 1, "segmentation_masks": data})
+    if name not in ("RandomContrast", "RandomBrightness"):
+        assert masked["segmentation_masks"].shape == masked["images"].shape
+    else:
+        assert masked["segmentation_masks"] is data
+    assert masked["labels"] == 1
+
+
+@pytest.mark.parametrize("name", RANDOM)
+def test_copies(name):
+    layer = make(name, seed=5)
+    data = images(2, 7, 8, 1)
+    for other in (
+        copy.deepcopy(layer),
+        pickle.loads(pickle.dumps(layer)),
+        type(layer).from_config(layer.get_config()),
+    ):
+        assert np.array_equal(other(data), make(name, seed=5)(data))
+
+
+@pytest.mark.parametrize("threads", [None, 3])
+def test_rescaling_and_normalization_of_integers(threads):
+    data = images(20, 5, 6, 3).astype(np.uint8)
+    source = Dataset.from_tensor_slices(data)
+    rescaled = source.map(layers.Rescaling(1 / 255, -0.5), num_parallel_calls=threads)
+    (found,) = rescaled.batch(20)
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, data / 255 - 0.5, rtol=1e-6, atol=1e-6)
+    normalization = layers.Normalization()
+    normalization.adapt(data)
+    (found,) = source.batch(20).map(normalization)
+    np.testing.assert_allclose(found.mean(axis=(0, 1, 2)), 0, atol=1e-5)
+    np.testing.assert_allclose(found.std(axis=(0, 1, 2)), 1, rtol=1e-5)
+
+
+def test_flips_are_of_whole_images():
+    data = images(200, 3, 4, 1)
+    for mode, axes in (
+        ("horizontal", 2),
+        ("vertical", 1),
+        ("horizontal_and_vertical", (1, 2)),
+    ):
+        found, flipped = layers.RandomFlip(mode, seed=1)(data), np.flip(data, axes)
+        same = (found == data).all(axis=(1, 2, 3))
+        turned = (found == flipped).all(axis=(1, 2, 3))
+        assert (same | turned).all()
+        assert 60 < same.sum() < 140
+
+
+def outputs(layer, data, training):
+    model = mc.nn.Sequential([mc.nn.Input(data.shape[1:]), layer])
+    model.compile("sgd", "mse")
+    return model.predict(data, verbose=0) if not training else model
+
+
+@pytest.mark.parametrize("name", IN_MODELS)
+def test_models_do_not_vary_images_where_they_predict(name):
+    data = images(5, 6, 7, 3)
+    assert np.array_equal(outputs(make(name, seed=1), data, False), data)
+
+
+def trained(layer, data, batch_size):
+    """What a model's layer gave in a step of training, through a trained bias.
+
+    The loss is the mean squared output, so the gradient of an added constant is twice
+    the mean output of the layer, of each place.
+    """
+
+    class Add(mc.nn.Layer):
+        def build(self, shape):
+            self.bias = self.add_weight(shape=shape[1:], initializer="zeros")
+
+        def call(self, x):
+            return x + self.bias
+
+    add = Add()
+    model = mc.nn.Sequential([mc.nn.Input(data.shape[1:]), layer, add])
+    model.compile(mc.nn.SGD(1.0), "mse")
+    model.train_on_batch(data, np.zeros_like(data))
+    return -add.get_weights()[0] * data[0].size / 2
+
+
+@pytest.mark.parametrize("name", IN_MODELS)
+def test_models_vary_images_while_they_train(name):
+    data = images(1, 4, 5, 3)
+    found = [trained(make(name, seed=seed), data, 1) for seed in range(12)]
+    choices = {
+        "RandomFlip": [data[0], np.flip(data[0], (0, 1))],
+    }.get(name)
+    for each in found:
+        if choices:
+            assert any(np.allclose(each, choice, rtol=1e-3) for choice in choices)
+            continue
+        low, high = each.min() > 0, each.max() < 255  # nothing was clipped
+        if not (low and high):
+            continue
+        if name == "RandomBrightness":
+            assert np.ptp(each - data[0]) < 0.05
+            assert abs((each - data[0]).mean()) <= 0.3 * 255
+        else:
+            mean = data[0].mean(axis=(0, 1))
+            factors = (each - mean) / (data[0] - mean)
+            assert np.ptp(factors) < 0.01
+            assert 1 <= factors.mean() <= 1.5
+    assert len({np.round(each, 1).tobytes() for each in found}) > 1
+
+
+def test_center_crop_in_a_model_and_on_arrays():
+    data = images(2, 9, 8, 3)
+    for height, width in ((9, 8), (4, 5), (3, 2)):
+        layer = layers.CenterCrop(height, width)
+        top, left = (9 - height) // 2, (8 - width) // 2
+        expected = data[:, top : top + height, left : left + width]
+        assert np.array_equal(layer(data), expected)
+        assert np.array_equal(outputs(layer, data, False), expected)
+    assert layers.CenterCrop(12, 4)(data).shape == (2, 12, 4, 3)
+    with pytest.raises(ValueError, match=r"cannot enlarge .* call it in Dataset\.map"):
+        layers.CenterCrop(12, 4)(mc.nn.Input((9, 8, 3)))
+
+
+def test_resizing_keeps_dtypes():
+    data = images(2, 9, 8, 3)
+    for dtype in ("uint8", "int16", "float32"):
+        found = layers.Resizing(5, 4)(data.astype(dtype))
+        assert found.dtype == dtype
+        assert found.shape == (2, 5, 4, 3)
+        assert abs(found.mean() - data.mean()) < 9
+    padded = layers.Resizing(6, 12, pad_to_aspect_ratio=True, fill_value=3.0)(data)
+    assert np.array_equal(padded[:, :, 0], np.full((2, 6, 3), 3.0, np.float32))
+
+
+@pytest.mark.parametrize(
+    "name", ["RandomCrop", "RandomRotation", "RandomZoom", "RandomTranslation"]
+)
+def test_layers_that_ops_cannot_express(name):
+    with pytest.raises(TypeError, match=rf"{name} computes on arrays, not in a model"):
+        make(name)(mc.nn.Input((7, 8, 3)))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "told"),
+    [
+        (lambda: layers.RandomFlip("diagonal"), ValueError, "unknown mode"),
+        (lambda: layers.RandomFlip(seed=-1), ValueError, "zero or more"),
+        (lambda: layers.RandomRotation(1.5), ValueError, r"factor must be in \[-1, 1"),
+        (lambda: layers.RandomRotation("a"), TypeError, "must be a number"),
+        (lambda: layers.RandomRotation((1, 2, 3)), ValueError, "one number or two"),
+        (lambda: layers.RandomZoom(0.1, fill_mode="odd"), ValueError, "fill_mode"),
+        (
+            lambda: layers.RandomZoom(0.1, interpolation="cubic"),
+            ValueError,
+            "interpolation",
+        ),
+        (lambda: layers.RandomContrast(-0.5, value_range=3), ValueError, "pair"),
+        (lambda: layers.RandomContrast((-0.5, 0.5)), ValueError, r"in \[0, 1\]"),
+        (lambda: layers.RandomCrop(0, 1), ValueError, "height must be positive"),
+        (lambda: layers.CenterCrop(1.5, 1), TypeError, "height must be an integer"),
+        (lambda: layers.Resizing(3, 3, "odd"), ValueError, "unknown interpolation"),
+        (lambda: layers.Resizing(3, 3, fill_mode="reflect"), ValueError, "'constant'"),
+        (
+            lambda: layers.Resizing(
+                3, 3, crop_to_aspect_ratio=True, pad_to_aspect_ratio=True
+            ),
+            ValueError,
+            "not both",
+        ),
+        (
+            lambda: layers.Resizing(3, 3, data_format="channels_first"),
+            ValueError,
+            "channels_last",
+        ),
+        (lambda: layers.RandomFlip()(np.zeros((3, 3))), ValueError, "takes images"),
+        (
+            lambda: layers.RandomFlip()({"images": np.zeros((3, 3, 1)), "boxes": 1}),
+            ValueError,
+            "a dict of images, labels and segmentation_masks",
+        ),
+    ],
+)
+def test_wrong_arguments(call, error, told):
+    with pytest.raises(error, match=told):
+        call()

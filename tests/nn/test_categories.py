@@ -1,0 +1,253 @@
+"""Layers of text and categories, as steps of a pipeline of data."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from collections import Counter
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import memcfg as mc
+
+layers, Dataset = mc.nn.layers, mc.data.Dataset
+
+
+@given(st.lists(st.text("abc", min_size=1, max_size=2), min_size=1, max_size=30))
+def test_a_vocabulary_is_sorted_by_counts(tokens):
+    layer = layers.StringLookup()
+    layer.adapt(tokens)
+    counts = Counter(tokens)
+    order = sorted(counts, key=lambda token: (counts[token], token), reverse=True)
+    assert layer.get_vocabulary() == ["[UNK]", *order]
+    assert layer.vocabulary_size() == len(order) + 1
+    assert layer(tokens).tolist() == [order.index(token) + 1 for token in tokens]
+    assert layer(["zzz"]).tolist() == [0]
+    inverse = layers.StringLookup(vocabulary=layer.get_vocabulary(), invert=True)
+    assert inverse(layer(tokens)).tolist() == tokens
+
+
+def test_texts_in_a_pipeline(tmp_path):
+    texts = ["good film", "bad film", "good good", "bad"]
+    path = tmp_path / "texts.txt"
+    path.write_text("\n".join(texts))
+    lines = mc.data.TextLineDataset(path)
+    layer = layers.TextVectorization(output_sequence_length=3)
+    layer.adapt(lines.batch(3))
+    assert layer.get_vocabulary() == ["", "[UNK]", "good", "film", "bad"]
+    single = list(lines.map(layer))
+    assert [row.tolist() for row in single][:2] == [[2, 3, 0], [4, 3, 0]]
+    (batch,) = lines.batch(4).map(layer)
+    assert batch.tolist() == [row.tolist() for row in single]
+    labels = np.array([1.0, 0.0, 1.0, 0.0], np.float32)
+    model = mc.nn.Sequential(
+        [
+            mc.nn.Embedding(layer.vocabulary_size(), 8, mask_zero=True),
+            mc.nn.GlobalAveragePooling1D(),
+            mc.nn.Dense(1),
+        ]
+    )
+    loss = mc.nn.losses.BinaryCrossentropy(from_logits=True)
+    model.compile(mc.nn.Adam(0.1), loss)
+    truth = Dataset.from_tensors(labels[:, None])
+    pairs = Dataset.zip(lines.batch(4).map(layer), truth)
+    history = model.fit(pairs, epochs=30, verbose=0)
+    assert history.history["loss"][-1] < 0.1
+
+
+def test_functions_of_ones_own():
+    layer = layers.TextVectorization(
+        standardize=lambda texts: np.char.upper(texts),
+        split=lambda texts: [text.split("-") for text in texts.tolist()],
+        vocabulary=["A", "B"],
+    )
+    assert layer(["a-b", b"b-c-a"]).tolist() == [[2, 3, 0], [3, 1, 2]]
+
+
+MADE = {
+    "StringLookup": {"vocabulary": ["a", "b"]},
+    "IntegerLookup": {"vocabulary": [5, 7]},
+    "TextVectorization": {"vocabulary": ["a", "b"], "ngrams": 2},
+    "Hashing": {"num_bins": 5, "salt": 3},
+    "HashedCrossing": {"num_bins": 5},
+    "CategoryEncoding": {"num_tokens": 5},
+    "Discretization": {"bin_boundaries": [1.0, 2.0]},
+}
+DATA = {
+    "StringLookup": ["b", "c"],
+    "IntegerLookup": [7, 5, 1],
+    "TextVectorization": ["a b", "b"],
+    "Hashing": ["a", "b"],
+    "HashedCrossing": (["a", "b"], [1, 2]),
+    "CategoryEncoding": [[1, 2], [4, 4]],
+    "Discretization": [0.5, 1.5, 7.0],
+}
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_copies(name):
+    layer = getattr(layers, name)(**MADE[name])
+    expected = layer(DATA[name])
+    for other in (
+        copy.deepcopy(layer),
+        pickle.loads(pickle.dumps(layer)),
+        type(layer).from_config(layer.get_config()),
+    ):
+        assert np.array_equal(other(DATA[name]), expected)
+    assert getattr(mc.nn.layers, name) is type(layer)
+
+
+@pytest.mark.parametrize("name", MADE)
+def test_they_are_no_parts_of_models(name):
+    layer = getattr(layers, name)(**MADE[name])
+    with pytest.raises(TypeError, match=rf"{name} computes on arrays, not in a model"):
+        layer(mc.nn.Input((2,)))
+
+
+def test_adapted_layers_are_copied_with_what_they_found():
+    for layer, data in (
+        (layers.StringLookup(), ["x", "y", "x"]),
+        (layers.Discretization(num_bins=3), np.arange(30.0)),
+        (layers.TextVectorization(output_mode="tf_idf"), ["a b", "b c"]),
+    ):
+        layer.adapt(data)
+        other = type(layer).from_config(layer.get_config())
+        assert np.array_equal(other(data), layer(data))
+
+
+def test_rows():
+    encoding = layers.CategoryEncoding(num_tokens=3, output_mode="count")
+    assert encoding([[0, 0, 2]]).tolist() == [[2, 0, 1]]
+    assert encoding([[0, 2]], count_weights=[[0.5, 2.0]]).tolist() == [[0.5, 0, 2]]
+    multi = layers.IntegerLookup(vocabulary=[5, 7], output_mode="multi_hot")
+    assert multi([[7, 9], [5, 5]]).tolist() == [[1, 0, 1], [0, 1, 0]]
+    padded = layers.StringLookup(
+        vocabulary=["a"], max_tokens=4, pad_to_max_tokens=True, output_mode="one_hot"
+    )
+    assert padded(["a", "b"]).tolist() == [[0, 1, 0, 0], [1, 0, 0, 0]]
+    masked = layers.StringLookup(
+        vocabulary=["a", "b"], mask_token="", output_mode="count"
+    )
+    assert masked([["a", "", "", "b", "a"]]).tolist() == [[0, 2, 1]]
+
+
+def test_a_file_of_tokens(tmp_path):
+    path = tmp_path / "tokens.txt"
+    path.write_text("5\n7\n")
+    assert layers.IntegerLookup(vocabulary=path)([7]).tolist() == [2]
+    assert layers.StringLookup(vocabulary=str(path))(["7"]).tolist() == [2]
+
+
+@given(
+    st.lists(st.floats(-9, 9, width=32), min_size=60, max_size=300, unique=True),
+    st.integers(2, 6),
+)
+def test_bins_have_about_as_many_numbers(numbers, bins):
+    layer = layers.Discretization(num_bins=bins, epsilon=0.01)
+    layer.adapt(np.array(numbers, np.float32))
+    counts = np.bincount(layer(np.array(numbers, np.float32)), minlength=bins)
+    assert len(layer.bin_boundaries) == bins - 1
+    assert counts.max() - counts.min() <= 0.12 * len(numbers) + 3
+
+
+def test_a_hash_is_even_and_its_salt_matters():
+    words = [f"word{n}" for n in range(4000)]
+    counts = np.bincount(layers.Hashing(num_bins=8)(words))
+    assert counts.min() > 400
+    assert counts.max() < 600
+    salted = [layers.Hashing(num_bins=1000, salt=salt)(words) for salt in (None, 1, 2)]
+    assert all((a != b).mean() > 0.99 for a, b in pairwise(salted))
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "told"),
+    [
+        (lambda: layers.StringLookup()(["a"]), ValueError, "call adapt, or give one"),
+        (lambda: layers.StringLookup().adapt([]), ValueError, "got no tokens"),
+        (
+            lambda: layers.StringLookup(vocabulary=["a"]).adapt(["b"]),
+            ValueError,
+            "cannot be adapted",
+        ),
+        (lambda: layers.StringLookup(vocabulary=["a", "a"]), ValueError, "repeats"),
+        (lambda: layers.StringLookup(vocabulary=[]), ValueError, "is empty"),
+        (lambda: layers.StringLookup(max_tokens=1), ValueError, "greater than 1"),
+        (
+            lambda: layers.StringLookup(max_tokens=2, vocabulary=["a", "b"]),
+            ValueError,
+            "3 tokens, and max_tokens is 2",
+        ),
+        (
+            lambda: layers.StringLookup(vocabulary=["a", "m"], mask_token="m"),
+            ValueError,
+            "special token",
+        ),
+        (
+            lambda: layers.StringLookup(num_oov_indices=0, vocabulary=["a"])(["b"]),
+            ValueError,
+            r"\['b'\] are not in the vocabulary",
+        ),
+        (lambda: layers.StringLookup(output_mode="hot"), ValueError, "output_mode"),
+        (
+            lambda: layers.StringLookup(invert=True, output_mode="count"),
+            ValueError,
+            "invert needs",
+        ),
+        (
+            lambda: layers.StringLookup(vocabulary=["a"], output_mode="tf_idf"),
+            ValueError,
+            "goes with idf_weights",
+        ),
+        (lambda: layers.StringLookup(pad_to_max_tokens=True), ValueError, "max_tokens"),
+        (lambda: layers.StringLookup(sparse=True), TypeError, "arrays are dense"),
+        (lambda: layers.StringLookup(vocabulary=["a"])([1]), TypeError, "takes text"),
+        (lambda: layers.IntegerLookup(vocabulary=[1])([1.5]), TypeError, "integers"),
+        (lambda: layers.IntegerLookup(salt=3), ValueError, "farmhash"),
+        (
+            lambda: layers.IntegerLookup(vocabulary_dtype="int32"),
+            ValueError,
+            "is int64",
+        ),
+        (lambda: layers.TextVectorization(ragged=True), TypeError, "arrays are dense"),
+        (lambda: layers.TextVectorization(split="words"), ValueError, "unknown split"),
+        (lambda: layers.TextVectorization(ngrams=0), ValueError, "ngrams"),
+        (
+            lambda: layers.TextVectorization(vocabulary=["a"])([["a", "b"]]),
+            ValueError,
+            r"shape \(\), \(n,\) or \(n, 1\)",
+        ),
+        (
+            lambda: layers.TextVectorization(
+                output_mode="count", output_sequence_length=3
+            ),
+            ValueError,
+            "goes with output_mode='int'",
+        ),
+        (lambda: layers.Hashing(num_bins=0), ValueError, "must be positive"),
+        (lambda: layers.Hashing(num_bins=3, salt=(1, 2, 3)), ValueError, "salt"),
+        (lambda: layers.Hashing(num_bins=3)([True]), TypeError, "not bool"),
+        (lambda: layers.HashedCrossing(3)(["a"]), ValueError, "at least two"),
+        (lambda: layers.HashedCrossing(3)((["a"], [1, 2])), ValueError, "one shape"),
+        (lambda: layers.HashedCrossing(3)(([1.5], [1])), TypeError, "text and integ"),
+        (lambda: layers.CategoryEncoding(), ValueError, "needs num_tokens"),
+        (lambda: layers.CategoryEncoding(3)([3]), ValueError, "in 0 to 2"),
+        (lambda: layers.CategoryEncoding(3)(["a"]), TypeError, "takes integers"),
+        (
+            lambda: layers.CategoryEncoding(3)([1], count_weights=[1]),
+            ValueError,
+            "goes with output_mode='count'",
+        ),
+        (lambda: layers.Discretization(), ValueError, "bin_boundaries or num_bins"),
+        (lambda: layers.Discretization([2, 1]), ValueError, "increasing"),
+        (lambda: layers.Discretization([1]).adapt([1]), ValueError, "be adapted"),
+        (lambda: layers.Discretization(num_bins=2)([1]), ValueError, "call adapt"),
+        (lambda: layers.Discretization(num_bins=2, epsilon=2), ValueError, "epsilon"),
+    ],
+)
+def test_wrong_use(call, error, told):
+    with pytest.raises(error, match=told):
+        call()
