@@ -216,7 +216,8 @@ class ZeroPadding1D(Layer):
     padding : int or tuple of int, default 1
         The number of steps at both ends, or ``(start, end)``.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     name : str, optional
         The name, unique within a model.
     """
@@ -253,7 +254,8 @@ class ZeroPadding2D(Layer):
         The number on all sides, ``(rows, columns)``, or ``((top, bottom), (left,
         right))``.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     name : str, optional
         The name, unique within a model.
 
@@ -321,7 +323,8 @@ class Cropping2D(Layer):
         The number on all sides, ``(rows, columns)``, or ``((top, bottom), (left,
         right))``.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     name : str, optional
         The name, unique within a model.
     """
@@ -397,7 +400,8 @@ class UpSampling2D(Layer):
     size : int or tuple of int, default (2, 2)
         The factors of height and width.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     interpolation : {"nearest", "bilinear"}, default "nearest"
         Whether to repeat pixels or to interpolate linearly between their centres.
     name : str, optional
@@ -453,7 +457,8 @@ class ZeroPadding3D(Layer):
         The number on all sides, one for each axis, or a pair for each axis; 1 on all
         sides by default.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     name : str, optional
         The name, unique within a model.
     """
@@ -490,7 +495,8 @@ class Cropping3D(Layer):
         The number on all sides, one for each axis, or a pair for each axis; 1 on all
         sides by default.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     name : str, optional
         The name, unique within a model.
     """
@@ -527,7 +533,8 @@ class UpSampling3D(Layer):
     size : int or tuple of three int, default (2, 2, 2)
         The number of repetitions along depth, height and width.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     name : str, optional
         The name, unique within a model.
     """
