@@ -26,10 +26,13 @@ NAMES = json.loads((HERE / "support" / "keras_names.json").read_text())
 METHODS = ("version", "Model", "Sequential", "calls", "defaults")  # no modules
 UNSAID = {"dtype", "name", "trainable", "autocast"}  # what every layer has in Keras
 
+CONVOLUTIONAL = {f"ConvLSTM{rank}D" for rank in (1, 2, 3)}
+
 # Values that are refused although the argument is there: the argument, the names (None:
 # all that have it), such a value, and what can be had.
 VALUES = (
-    ("data_format", None, "channels_first", "channels last"),
+    ("data_format", "ops", "channels_first", "channels last"),
+    ("data_format", CONVOLUTIONAL, "channels_first", "channels last"),
     ("reduction", "losses", "none", "a reduction to one number"),
     ("loss_scale_factor", None, 2.0, "gradients are float32: no `loss_scale_factor`"),
     ("axis", {"BatchNormalization", "GroupNormalization"}, 1, "the last `axis`"),

@@ -108,7 +108,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "MultiOptimizer OptimizerMap": (
                 "a model has one optimizer: freeze layers, and compile again"
             ),
-            "Muon": "its updates are matrix products, which have no op: use AdamW",
             "ScheduleFreeAdamW": "use AdamW with use_ema=True",
             "legacy": "Keras 3 has these under their own names only: optimizers.SGD",
         },

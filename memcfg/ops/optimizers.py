@@ -493,3 +493,5 @@ _update(
 )
 elementwise("lamb_unit", _lamb_unit, scalars=("step",))
 _update("lamb", _lamb, ("w",))
+_update("muon_momentum", lambda m, g, *, momentum: momentum * m + g, ("m",))
+_update("muon", lambda w, unit, rate, *, factor: w - unit * (factor * rate), ("w",))

@@ -51,6 +51,7 @@ WHOLE = {
     ),
     "means": lambda: nn.Adafactor(0.05, gradient_accumulation_steps=2, use_ema=True),
     "lamb": lambda: nn.Lamb(0.02, gradient_accumulation_steps=2, weight_decay=0.1),
+    "muon": lambda: nn.Muon(0.02, gradient_accumulation_steps=2, clipnorm=1.0),
     "lion": lambda: nn.Lion(schedules.CosineDecay(0.01, 8), clipnorm=0.1),
 }
 RUNS = [
@@ -455,10 +456,34 @@ def test_settings_that_are_wrong(make, words):
 
 
 def test_what_keras_has_and_memcfg_has_not():
-    with pytest.raises(AttributeError, match=r"'Muon'.* its updates .* use AdamW"):
-        _ = nn.optimizers.Muon
+    with pytest.raises(AttributeError, match=r"'Ftrl'.* use Adagrad"):
+        _ = nn.optimizers.Ftrl
     with pytest.raises(AttributeError, match=r"'Adan': did you mean 'Adam'"):
         _ = nn.optimizers.Adan
+
+
+def test_which_weights_muon_leaves_to_adam():
+    start = nn.Input((4,), dtype="int32")
+    h = nn.Flatten()(nn.Embedding(9, 3)(start))
+    y = nn.Dense(2, name="head")(nn.Dense(5, name="inner")(h))
+    kept = {}
+    for options in ({}, {"exclude_layers": ["hea"], "exclude_embeddings": False}):
+        model = nn.Model(start, y)
+        model.compile(nn.Muon(**options), "mse")
+        names = model.optimizer.get_state()
+        kept[bool(options)] = {
+            name.rpartition("/")[0] for name in names if name.endswith("velocity")
+        }
+    vectors = {"inner/bias", "head/bias"}
+    assert kept[False] == {"embedding/embeddings", *vectors}
+    assert kept[True] == {"head/kernel", *vectors}
+    for call, error in (
+        (lambda: nn.Muon(exclude_layers="head"), TypeError),
+        (lambda: nn.Muon(adam_lr_ratio=0), ValueError),
+        (lambda: nn.Muon(ns_steps=0), ValueError),
+    ):
+        with pytest.raises(error, match="Muon: "):
+            call()
 
 
 @pytest.mark.parametrize("limit", ["clipnorm", "global_clipnorm"])

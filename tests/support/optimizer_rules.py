@@ -38,6 +38,14 @@ RULES = {
     "adadelta": {"rho": parts, **small},
     "lion": betas,
     "lamb": betas | small,
+    "muon": {
+        "momentum": st.sampled_from([0.5, 0.95]),
+        "nesterov": switch,
+        "ns_steps": st.integers(1, 5),
+        "rms_rate": st.sampled_from([None, 0.2]),
+        "adam_lr_ratio": st.sampled_from([0.5, 1, 2]),
+        "adam_weight_decay": st.sampled_from([0.0, 0.1]),
+    },
     "adafactor": {
         "beta_2_decay": st.sampled_from([-0.8, -0.5]),
         "epsilon_2": st.sampled_from([1e-3, 0.5]),
@@ -196,7 +204,10 @@ class Oracle:
             b1 = self.settings.get("beta_1", 0.9)
             self.product *= b1 * (1 - 0.5 * 0.96**t)
         for k, g in gradients.items():
-            decay = self.settings.get("weight_decay") or 0
+            usual = 0.004 if self.rule.__name__ == "_muon" else 0
+            decay = self.settings.get("weight_decay", usual)
+            if usual and g.ndim != 2:
+                decay = self.settings.get("adam_weight_decay", usual)
             self.weights[k] = self.weights[k] * (1 - decay * rate)
             self.weights[k] = self.weights[k] + self.rule(k, g, rate, t, **self.own())
 
@@ -274,6 +285,32 @@ class Oracle:
         unit = m / (1 - beta_1**t) / (np.sqrt(v / (1 - beta_2**t)) + epsilon)
         norms = [np.sqrt((each**2).sum()) for each in (self.weights[k], unit)]
         return -rate * unit * (norms[0] / norms[1] if min(norms) > 0 else 1)
+
+    def _muon(
+        self,
+        k,
+        g,
+        rate,
+        t,
+        momentum=0.95,
+        nesterov=True,
+        ns_steps=5,
+        rms_rate=0.2,
+        adam_lr_ratio=1,
+        adam_weight_decay=0.004,
+    ):
+        del adam_weight_decay
+        if g.ndim != 2:
+            return self._adam(k, g, rate * adam_lr_ratio, t)
+        m = self._put(k, "m", momentum * self.kept(k, "m") + g)
+        x = g + momentum * m if nesterov else m
+        x = x.T if x.shape[0] > x.shape[1] else x
+        x = x / (np.linalg.norm(x) + 1e-7)
+        for _ in range(ns_steps):
+            square = x @ x.T
+            x = 3.4445 * x + (-4.775 * square + 2.0315 * square @ square) @ x
+        x = x.T if x.shape != g.shape else x
+        return -rate * x * (1 if rms_rate is None else rms_rate * max(g.shape) ** 0.5)
 
     def _adafactor(
         self,

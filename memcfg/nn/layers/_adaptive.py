@@ -93,7 +93,8 @@ class AdaptiveAveragePooling1D(_Adaptive):
         The number of steps of the output. Windows that cannot have one length
         overlap.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     name : str, optional
         The name, unique within a model.
 
@@ -119,7 +120,8 @@ class AdaptiveAveragePooling2D(_Adaptive):
         The height and width of the output. Windows that cannot have one length
         overlap.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     name : str, optional
         The name, unique within a model.
 
@@ -145,7 +147,8 @@ class AdaptiveMaxPooling1D(_Adaptive):
         The number of steps of the output. Windows that cannot have one length
         overlap.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     name : str, optional
         The name, unique within a model.
 
@@ -171,7 +174,8 @@ class AdaptiveMaxPooling2D(_Adaptive):
         The height and width of the output. Windows that cannot have one length
         overlap.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     name : str, optional
         The name, unique within a model.
 
@@ -197,7 +201,8 @@ class AdaptiveAveragePooling3D(_Adaptive):
         The depth, height and width of the output. Windows that cannot have one length
         overlap.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     name : str, optional
         The name, unique within a model.
     """
@@ -217,7 +222,8 @@ class AdaptiveMaxPooling3D(_Adaptive):
         The depth, height and width of the output. Windows that cannot have one length
         overlap.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     name : str, optional
         The name, unique within a model.
     """

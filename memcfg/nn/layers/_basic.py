@@ -108,7 +108,8 @@ class Flatten(Layer):
     Parameters
     ----------
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     name : str, optional
         The name, unique within a model.
     """

@@ -224,7 +224,8 @@ class Conv2D(_Convolution, Layer):
         ``ceil(size / stride)``, with an odd row or column at the end. Numbers pad like
         `ZeroPadding2D`, without a copy.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     dilation_rate : int or tuple of two int, default (1, 1)
         The distance of the kernel's elements in the input; 1 is dense.
     groups : int, default 1
@@ -335,7 +336,8 @@ class Conv1D(_Convolution, Layer):
         ``"valid"``, ``"same"``, or ``"causal"``, which reads no later steps. Numbers
         pad like `ZeroPadding1D`.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     dilation_rate : int, default 1
         The distance of the kernel's elements in the input; 1 is dense.
     groups : int, default 1
@@ -419,7 +421,8 @@ class DepthwiseConv2D(_Convolution, Layer):
     depth_multiplier : int, default 1
         The number of output channels per input channel.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     dilation_rate : int or tuple of two int, default (1, 1)
         The distance of the kernel's elements in the input; 1 is dense.
     activation : str, callable or None, default None
@@ -513,7 +516,8 @@ class DepthwiseConv1D(_Convolution, Layer):
     depth_multiplier : int, default 1
         The number of output channels per input channel.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     dilation_rate : int, default 1
         The distance of the kernel's elements in the input.
     activation : str, callable or None, default None
@@ -585,7 +589,8 @@ class SeparableConv2D(_Convolution, Layer):
     padding : str, int, tuple of int or tuple of tuple of int, default "valid"
         ``"valid"``, ``"same"`` or numbers, as for `Conv2D`.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     dilation_rate : int or tuple of two int, default (1, 1)
         The distance of the kernel's elements in the input; 1 is dense.
     depth_multiplier : int, default 1
@@ -694,7 +699,8 @@ class SeparableConv1D(_Convolution, Layer):
     padding : str, int or tuple of int, default "valid"
         ``"valid"``, ``"same"``, ``"causal"`` or numbers, as for `Conv1D`.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     dilation_rate : int, default 1
         The distance of the kernel's elements in the input.
     depth_multiplier : int, default 1
@@ -779,7 +785,8 @@ class Conv2DTranspose(_Convolution, Layer):
     output_padding : None
         Not supported; crop or pad the output.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     dilation_rate : int or tuple of two int, default (1, 1)
         The distance of the kernel's elements in the output; 1 is dense.
     activation : str, callable or None, default None
@@ -888,7 +895,8 @@ class Conv1DTranspose(_Convolution, Layer):
     output_padding : None
         Not supported; crop or pad the output.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     dilation_rate : int, default 1
         The distance of the kernel's elements in the output.
     activation : str, callable or None, default None
@@ -962,7 +970,8 @@ class Conv3D(_Convolution, Layer):
     padding : str, int, tuple of int or tuple of tuple of int, default "valid"
         ``"valid"`` or ``"same"``, as for `Conv2D`. Numbers pad like `ZeroPadding3D`.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     dilation_rate : int or tuple of three int, default (1, 1, 1)
         The distance of the kernel's elements in the input; 1 is dense.
     groups : int, default 1
@@ -1045,7 +1054,8 @@ class Conv3DTranspose(_Convolution, Layer):
     padding : str, default "valid"
         ``"valid"`` or ``"same"``, as for `Conv2DTranspose`.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     output_padding : None
         Not supported; crop or pad the output.
     dilation_rate : int or tuple of three int, default (1, 1, 1)

@@ -68,6 +68,7 @@ class _ConvLSTM(Unrolled, Layer):
     strides: tuple[int, ...]
     unit_forget_bias: bool
     use_bias: bool
+    takes_channels_first: ClassVar[bool] = False
     rank: ClassVar[int]
     zero_output_for_mask: ClassVar[bool] = False  # type: ignore[misc]
     _states: ClassVar[int] = 2

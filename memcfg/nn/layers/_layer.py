@@ -449,7 +449,7 @@ class Scope:
         if dtype is not None:
             builder.compute_dtype, layer._policy_used = layer.compute_dtype, True
         self.mask = self.masks[0] if self.masks and layer.supports_masking else None
-        made = layer.trace(self, inputs)
+        made = layer._traced(self, inputs)
         layer._settle_mask(self, inputs, made)
         builder.group, builder.compute_dtype = group, dtype
         if layer.activity_regularizer is not None:
@@ -488,6 +488,11 @@ class Scope:
     _outer: Scope | None = field(default=None, init=False)
 
 
+def _data_format(layer: Layer) -> str:
+    """Where channels are: ``"channels_last"``, or ``"channels_first"``."""
+    return "channels_first" if layer._channels_first else "channels_last"
+
+
 _OF_WEIGHTS = ("_regularizer", "_constraint")  # suffixes of arguments of all layers
 
 
@@ -510,6 +515,7 @@ class _LayerType(type):
 
     def __call__(cls, *args: Any, **options: Any) -> Any:
         accepted = inspect.signature(cls).parameters
+        args, first = cls._without_format(args, options, list(accepted))
         common = ("input_shape", "input_dim", "trainable", "dtype")
         own = {
             name: options.pop(name)
@@ -521,9 +527,30 @@ class _LayerType(type):
             if name.endswith(_OF_WEIGHTS) and not cls._has_weight(name):
                 raise TypeError(refusal(cls.__name__, name))
         layer = super().__call__(*args, **options)
+        if first:
+            layer._channels_first = True
         for name, value in own.items():
             layer._take(name, value)
         return layer
+
+    def _without_format(
+        cls, args: Any, options: dict[str, Any], accepted: list[str]
+    ) -> tuple[Any, bool]:
+        """Return positional arguments, and whether channels are to come first.
+
+        Constructors see the format that they compute in.
+        """
+        if "data_format" not in accepted or not cls.takes_channels_first:
+            return args, False
+        if options.get("data_format") == "channels_first":
+            options["data_format"] = None
+            return args, True
+        place = accepted.index("data_format")
+        if args[place : place + 1] == ("channels_first",):
+            return (*args[:place], None, *args[place + 1 :]), True
+        return args, False
+
+    takes_channels_first = True  # in layers that have a `data_format`
 
     def _has_weight(cls, argument: str) -> bool:
         """Return whether a constructor has the initializer of an argument's weight."""
@@ -585,6 +612,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
     __slots__ = (
         "_activity",
         "_calls",
+        "_channels_first",
         "_constraints",
         "_drawn",
         "_first_shape",
@@ -627,6 +655,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         self._owner: weakref.ref[Any] | None = None  # the model that holds the values
         # of weights, while no model holds them
         self._values: dict[str, np.ndarray] = {}
+        self._channels_first = False
         self._trainable = bool(trainable)
         self._users = 0  # number of models that have held the values
         self._regularizers: dict[str, Regularizer] = {}  # by name of the weight
@@ -696,6 +725,13 @@ class Layer(FixedAttributes, metaclass=_LayerType):
     def variable_dtype(self) -> str:
         """The dtype of the layer's weights, ``"float32"``."""
         return self._policy.variable_dtype
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Give layers with the argument `data_format` its value as an attribute."""
+        super().__init_subclass__(**options)
+        own = cls.__module__.startswith("memcfg.nn.") and "__init__" in vars(cls)
+        if own and "data_format" in inspect.signature(vars(cls)["__init__"]).parameters:
+            cls.data_format = property(_data_format)  # type: ignore[attr-defined]
 
     @property
     def activity_regularizer(self) -> Any:
@@ -1126,6 +1162,15 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         scope.mask = masks[: len(made)]
         return made[0] if isinstance(inner.structure, Place) else made
 
+    def _traced(self, scope: Scope, inputs: Sequence[int]) -> int | Sequence[int]:
+        """Append the ops, and transposes where channels come first."""
+        if not self._channels_first:
+            return self.trace(scope, inputs)
+        made = self.trace(scope, [_with_channels(scope, x, last=True) for x in inputs])
+        if isinstance(made, int):
+            return _with_channels(scope, made, last=False)
+        return [_with_channels(scope, each, last=False) for each in made]
+
     def _prepare(self, scope: Scope) -> None:
         """Append what comes before the ops of `call`."""
 
@@ -1377,6 +1422,8 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         return operands
 
     def _specs_for(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        if self._channels_first:
+            shapes = [(*shape[1:], *shape[:1]) for shape in shapes]
         specs = self._regularized(self.specs(shapes))
         if self._weight_specs is None:
             return specs
@@ -1429,7 +1476,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         ]
         scope = Scope(builder, self.name, weights, training=False)
         try:
-            made = self.trace(scope, inputs)
+            made = self._traced(scope, inputs)
         except GraphError as error:
             shown = " and ".join(show_shape(each.sample_shape) for each in operands)
             raise ValueError(
@@ -1457,6 +1504,22 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             batch = operands[0].whole_shape[:1]
             results = [((*batch, *shape), dtype) for shape, dtype in results]
         return Node(self, tuple(operands), results, details, whole=whole)
+
+
+def _with_channels(scope: Scope, x: int, *, last: bool) -> int:
+    """Append a transpose of channels to the last axis, or from it to the first."""
+    builder, rank = scope.builder, len(scope.builder.shape(x))
+    if rank < 3:
+        return x
+    ways = [(0, *range(2, rank), 1), (0, rank - 1, *range(1, rank - 1))]
+    there, back = ways if last else ways[::-1]
+    made = builder.maker(x)  # perhaps by the layer before
+    if made and (made.type, tuple(made.attributes.get("axes", ()))) == (
+        "transpose",
+        back,
+    ):
+        return made.inputs[0]
+    return scope.apply("transpose", (x,), {"axes": there})[0]
 
 
 class WeightTensor(SymbolicTensor):

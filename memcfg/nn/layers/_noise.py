@@ -96,7 +96,8 @@ class SpatialDropout2D(Layer):
     rate : float
         The fraction of the channels to drop, in ``[0, 1)``.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     seed : int, optional
         The seed of the masks, by default drawn from `set_random_seed`'s sequence.
     name : str, optional
@@ -169,7 +170,8 @@ class SpatialDropout3D(Layer):
     rate : float
         The fraction of the channels to drop, in ``[0, 1)``.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     seed : int, optional
         The seed of the masks, by default drawn from `set_random_seed`'s sequence.
     name : str, optional

@@ -217,7 +217,8 @@ class MaxPooling2D(_Windowed, Layer):
         ``"valid"``, ``"same"`` or numbers as `ZeroPadding2D` takes them; padding is
         never the maximum.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     return_indices : bool, default False
         Whether to return a pair of the maxima and their uint8 indices within the
         windows, for `MaxUnpooling2D`.
@@ -260,7 +261,8 @@ class MaxUnpooling2D(_Windowed, Layer):
     padding : str, int, tuple of int or tuple of tuple of int, default "valid"
         As for the pooling layer.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     output_size : tuple of two int, optional
         The height and width before pooling, by default the smallest possible with
         padding ``"valid"``. Required with other paddings.
@@ -330,7 +332,8 @@ class AveragePooling2D(_Windowed, Layer):
         ``"valid"``, ``"same"`` or numbers as `ZeroPadding2D` takes them; padding does
         not count in the mean.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     name : str, optional
         The name, unique within a model.
     """
@@ -366,7 +369,8 @@ class MaxPooling1D(_Windowed, Layer):
         ``"valid"``, ``"same"`` or numbers as `ZeroPadding1D` takes them; padding is
         never the maximum.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     name : str, optional
         The name, unique within a model.
     """
@@ -402,7 +406,8 @@ class AveragePooling1D(_Windowed, Layer):
         ``"valid"``, ``"same"`` or numbers as `ZeroPadding1D` takes them; padding does
         not count in the mean.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     name : str, optional
         The name, unique within a model.
     """
@@ -433,7 +438,8 @@ class GlobalAveragePooling2D(Layer):
     Parameters
     ----------
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     keepdims : bool, default False
         Whether to keep the axes of height and width, with length 1.
     name : str, optional
@@ -466,7 +472,8 @@ class GlobalAveragePooling1D(Layer):
     Parameters
     ----------
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     keepdims : bool, default False
         Whether to keep the axis of the steps, with length 1.
     name : str, optional
@@ -499,7 +506,8 @@ class GlobalMaxPooling2D(Layer):
     Parameters
     ----------
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     keepdims : bool, default False
         Whether to keep the axes of height and width, with length 1.
     name : str, optional
@@ -532,7 +540,8 @@ class GlobalMaxPooling1D(Layer):
     Parameters
     ----------
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     keepdims : bool, default False
         Whether to keep the axis of the steps, with length 1.
     name : str, optional
@@ -571,7 +580,8 @@ class MaxPooling3D(_Windowed, Layer):
         ``"valid"``, ``"same"`` or numbers as `ZeroPadding3D` takes them; padding is
         never the maximum.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     name : str, optional
         The name, unique within a model.
     """
@@ -608,7 +618,8 @@ class AveragePooling3D(_Windowed, Layer):
         ``"valid"``, ``"same"`` or numbers as `ZeroPadding3D` takes them; padding does
         not count in the mean.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     name : str, optional
         The name, unique within a model.
     """
@@ -639,7 +650,8 @@ class GlobalAveragePooling3D(Layer):
     Parameters
     ----------
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     keepdims : bool, default False
         Whether to keep the axes of the volume, with length 1.
     name : str, optional
@@ -672,7 +684,8 @@ class GlobalMaxPooling3D(Layer):
     Parameters
     ----------
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     keepdims : bool, default False
         Whether to keep the axes of the volume, with length 1.
     name : str, optional

@@ -218,7 +218,8 @@ class ZeroPadding1D(Layer):
     padding : int or tuple of int, default 1
         The number of steps at both ends, or ``(start, end)``.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     name : str, optional
         The name, unique within a model.
     """
@@ -255,7 +256,8 @@ class ZeroPadding2D(Layer):
         The number on all sides, ``(rows, columns)``, or ``((top, bottom), (left,
         right))``.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     name : str, optional
         The name, unique within a model.
 
@@ -323,7 +325,8 @@ class Cropping2D(Layer):
         The number on all sides, ``(rows, columns)``, or ``((top, bottom), (left,
         right))``.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     name : str, optional
         The name, unique within a model.
     """
@@ -399,7 +402,8 @@ class UpSampling2D(Layer):
     size : int or tuple of int, default (2, 2)
         The factors of height and width.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     interpolation : {"nearest", "bilinear"}, default "nearest"
         Whether to repeat pixels or to interpolate linearly between their centres.
     name : str, optional
@@ -455,7 +459,8 @@ class ZeroPadding3D(Layer):
         The number on all sides, one for each axis, or a pair for each axis; 1 on all
         sides by default.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     name : str, optional
         The name, unique within a model.
     """
@@ -492,7 +497,8 @@ class Cropping3D(Layer):
         The number on all sides, one for each axis, or a pair for each axis; 1 on all
         sides by default.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     name : str, optional
         The name, unique within a model.
     """
@@ -529,7 +535,8 @@ class UpSampling3D(Layer):
     size : int or tuple of three int, default (2, 2, 2)
         The number of repetitions along depth, height and width.
     data_format : str, optional
-        Must be ``"channels_last"`` or None.
+        ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
+        last.
     name : str, optional
         The name, unique within a model.
     """

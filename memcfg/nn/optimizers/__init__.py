@@ -11,6 +11,7 @@ from memcfg.nn.optimizers._adafactor import Adafactor
 from memcfg.nn.optimizers._adam import Adam, Adamax, AdamW, Nadam
 from memcfg.nn.optimizers._descent import SGD, Lion
 from memcfg.nn.optimizers._lamb import Lamb
+from memcfg.nn.optimizers._muon import Muon
 from memcfg.nn.optimizers._optimizer import Optimizer
 from memcfg.nn.optimizers._scaled import Adadelta, Adagrad, RMSprop
 
@@ -27,6 +28,7 @@ __all__ = [
     "Adamax",
     "Lamb",
     "Lion",
+    "Muon",
     "Nadam",
     "Optimizer",
     "RMSprop",
@@ -43,7 +45,7 @@ _KNOWN: dict[str, type[Optimizer]] = {
     each.kind: each
     for each in (
         *(SGD, Adam, AdamW, Adamax, Nadam),
-        *(RMSprop, Adagrad, Adadelta, Lion, Adafactor, Lamb),
+        *(RMSprop, Adagrad, Adadelta, Lion, Adafactor, Lamb, Muon),
     )
 }
 

@@ -327,6 +327,10 @@ class Optimizer(FixedAttributes):
         """Return the shapes of a weight's state tensors by slot."""
         return dict.fromkeys(self.slots, shape)
 
+    def _slots_of(self, weight: Weight) -> dict[str, tuple[int, ...]]:
+        """Return the shapes of a weight's state tensors, which its name may decide."""
+        return self._slots(weight.shape)
+
     def _first(self, slot: str) -> float:
         """Return the initial value of a slot's elements."""
         del slot
@@ -361,7 +365,7 @@ class Optimizer(FixedAttributes):
         ]
         for weight in weights:
             kept = self._kept(weight, accumulates=accumulates)
-            for name, shape in (self._slots(weight.shape) | kept).items():
+            for name, shape in (self._slots_of(weight) | kept).items():
                 label, key = f"{self.kind}/{weight.name}/{name}", f"{weight.key}/{name}"
                 value = self._first(name)
                 result.append(Slot(label, key, shape, weight.dtype, value, weight.name))
