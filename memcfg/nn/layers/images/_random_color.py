@@ -42,7 +42,7 @@ class _ColorLayer(_ImageLayer):
         drawn = self._generator(seed).uniform(*bounds, shape)
         return np.asarray(drawn, np.float32)
 
-    def _traced(self, scope: Scope, x: int, bounds: tuple[float, float]) -> int:
+    def _factors(self, scope: Scope, x: int, bounds: tuple[float, float]) -> int:
         """Append a number for each image, broadcast to the images."""
         drawn = uniform(scope, self.seed, scope.builder.shape(x)[0])
         attributes = {"factor": bounds[1] - bounds[0], "term": bounds[0]}
@@ -131,7 +131,7 @@ class RandomContrast(_ColorLayer):
         (mean,) = scope.apply("reshape", (mean,), shape)
         mean = broadcast(scope, (mean, x))[0]
         (y,) = scope.apply("subtract", (x, mean))
-        (y,) = scope.apply("multiply", (y, self._traced(scope, x, self._bounds)))
+        (y,) = scope.apply("multiply", (y, self._factors(scope, x, self._bounds)))
         (y,) = scope.apply("add", (y, mean))
         return self._clipped(scope, y)
 
@@ -204,6 +204,6 @@ class RandomBrightness(_ColorLayer):
         (x,) = inputs
         if not scope.training or scope.step is None:
             return x
-        delta = self._traced(scope, x, self._bounds)
+        delta = self._factors(scope, x, self._bounds)
         (y,) = scope.apply("add", (x, delta))
         return self._clipped(scope, y)
