@@ -35,8 +35,8 @@ class CsvDataset(Dataset):
     compression_type : {None, "", "GZIP", "ZLIB"}, optional
         How the files are compressed.
     buffer_size : int, optional
-        Bytes of the buffer of a file that is being read; 256 KiB by default. It is an
-        array of the device's pool, and a compressed file has two.
+        Bytes of the buffer of a file that is being read: 256 KiB by default, and 4 KiB
+        at least. It is an array of the device's pool, and a compressed file has two.
     header : bool, default False
         Whether the first record of a file is skipped.
     field_delim : str, default ","
