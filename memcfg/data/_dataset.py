@@ -35,7 +35,7 @@ from memcfg.data.ops._prefetch import Prefetch
 from memcfg.data.ops._sources import Generated, Slices, signature_of, sliced, whole
 from memcfg.data.ops._window import Window
 from memcfg.data.rows._rows import range_rows
-from memcfg.data.sources._matching import matching_files
+from memcfg.files import matching_files
 
 if TYPE_CHECKING:
     import typing

@@ -1,6 +1,7 @@
 """Files that are written whole or not at all, and opened only if they are files."""
 
 from memcfg.files._atomic import write_atomically
+from memcfg.files._matching import matching_files
 from memcfg.files._opening import open_file, read_file
 from memcfg.files._private import (
     make_private_folder,
@@ -11,6 +12,7 @@ from memcfg.files._temporary import remove_abandoned
 
 __all__ = [
     "make_private_folder",
+    "matching_files",
     "open_file",
     "open_private_file",
     "read_file",

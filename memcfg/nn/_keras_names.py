@@ -43,7 +43,8 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
                 "memcfg.models.resnet50()"
             ),
             "wrappers": "write a class that calls fit and predict",
-            "preprocessing tree": "memcfg.data prepares data",
+            "preprocessing": "its functions are in nn.utils, its layers in nn.layers",
+            "tree": "memcfg.data takes and returns nests",
             "export saving": "use Model.save and models.load_model",
             "InputSpec": "a layer checks its inputs when it is called",
             "KerasTensor": "use SymbolicTensor",

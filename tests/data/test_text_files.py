@@ -192,3 +192,56 @@ def test_csv_in_a_pipeline(file):
 def test_wrong_arguments_of_csv(options, error, told):
     with pytest.raises(error, match=told):
         CsvDataset("file", **{"record_defaults": ["int32", "int32"]} | options)
+
+
+def test_columns_by_name(tmp_path):
+    make = mc.data.experimental.make_csv_dataset
+    for number in range(2):
+        path = tmp_path / f"{number}.csv"
+        path.write_text(f"x,name,y\n{number},a,0.5\n,b,1.5\n7,,{2**40}\n")
+    data = make(f"{tmp_path}/*.csv", 4, label_name="y", num_epochs=1, shuffle=False)
+    (first, labels), (rest, _) = data
+    assert first["x"].tolist() == [0, 0, 7, 1]
+    assert first["name"].tolist() == [b"a", b"b", b"", b"a"]
+    assert (first["x"].dtype, labels.dtype) == (np.int32, np.float32)
+    assert rest["x"].tolist() == [0, 7]
+    shuffled = make(f"{tmp_path}/*.csv", 5, select_columns=["x"], shuffle_seed=1)
+    batches = list(shuffled.take(6))
+    assert all(list(batch) == ["x"] and len(batch["x"]) == 5 for batch in batches)
+    numbers = np.concatenate([batch["x"] for batch in batches])
+    assert sorted(numbers) == sorted([0, 0, 7, 1, 0, 7] * 5)
+    named = make(path, 3, column_names=["a", "b", "c"], shuffle=False, num_epochs=1)
+    assert list(next(iter(named))) == ["a", "b", "c"]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "told"),
+    [
+        ({"label_name": "z"}, ValueError, "'z' is none of x, y"),
+        ({"select_columns": ["z"]}, ValueError, "no column 'z': x, y"),
+        ({"select_columns": [2]}, ValueError, "no column 2: there are 2"),
+        ({"select_columns": [0, "x"]}, ValueError, "repeats a column"),
+        ({"column_names": ["x", "x"]}, ValueError, "are repeated"),
+        ({"header": False}, ValueError, "column_names is needed"),
+        ({"sloppy": True}, ValueError, "sloppy must be False"),
+        ({"column_names": ["x", "y", "z"]}, FormatError, "2 fields, and there are 3"),
+        ({"file_pattern": "none*"}, FileNotFoundError, "no file matches"),
+    ],
+)
+def test_wrong_arguments_of_columns(file, options, error, told):
+    path = str(file(b"x,y\n1,2\n"))
+    with pytest.raises(error, match=told):
+        mc.data.experimental.make_csv_dataset(
+            **{"file_pattern": path, "batch_size": 2} | options
+        )
+
+
+def test_headers_must_agree(file):
+    file(b"x,y\n1,2\n", name="0.csv")
+    path = file(b"x,z\n1,2\n", name="1.csv")
+    make = mc.data.experimental.make_csv_dataset
+    with pytest.raises(FormatError, match="another header than"):
+        make(f"{path.parent}/*.csv", 2)
+    path.write_bytes(b"")
+    with pytest.raises(FormatError, match="has no header"):
+        make(f"{path.parent}/*.csv", 2)

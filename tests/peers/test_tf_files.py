@@ -381,3 +381,52 @@ def test_names_of_files(tmp_path, seed):
     for module in (tf, mc):
         with pytest.raises((tf.errors.InvalidArgumentError, FileNotFoundError)):
             module.data.Dataset.list_files(f"{tmp_path}/none*")
+
+
+TABLES = {
+    "plain": "a,b,c,d\n1,2.5,x,7\n2,,y,3000000000\n3,1e39,,\n4,0.5,z,5\n",
+    "text": "name,value\nann,1\n,\nbob,2.5\n",
+    "quotes": 'x,y\n"1","a, b"\n"2","c""d"\n',
+}
+
+
+def columns(batch):
+    return {
+        name: (value.dtype.kind.replace("O", "S"), value.tolist())
+        for name, value in batch.items()
+    }
+
+
+@pytest.mark.filterwarnings("ignore:overflow encountered:RuntimeWarning")
+@pytest.mark.parametrize("table", TABLES)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"shuffle": False, "num_epochs": 1},
+        {"shuffle": False, "num_epochs": 2},
+        {"shuffle_seed": 3, "num_epochs": 3, "shuffle_buffer_size": 3},
+        {"shuffle": False},
+        {"shuffle": False, "num_epochs": 1, "select_columns": [1]},
+        {"shuffle": False, "num_epochs": 1, "num_rows_for_inference": 1},
+        {"shuffle": False, "num_epochs": 1, "num_parallel_reads": 2},
+    ],
+)
+def test_columns_by_name(tmp_path, table, options):
+    for number in range(2):
+        with open(tmp_path / f"{number}.csv", "w") as file:
+            file.write(TABLES[table])
+    outcomes = []
+    for module in (tf, mc):
+        found = []
+        try:
+            data = module.data.experimental.make_csv_dataset(
+                f"{tmp_path}/*.csv", 3, **options
+            )
+            batches = data.take(4).as_numpy_iterator()
+            found.extend(map(columns, batches))
+            if module is mc:
+                batches.close()  # waits for its thread
+        except Exception:
+            found.append("an error")
+        outcomes.append(found)
+    assert outcomes[0] == outcomes[1]

@@ -11,7 +11,7 @@ from memcfg._checks import count, flag
 from memcfg.data._dataset import Dataset
 from memcfg.data.elements._spec import TensorSpec
 from memcfg.data.sources._csv_fields import Dialect, converter
-from memcfg.data.sources._file_reading import files
+from memcfg.data.sources._file_reading import Files, files
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -35,8 +35,8 @@ class CsvDataset(Dataset):
     compression_type : {None, "", "GZIP", "ZLIB"}, optional
         How the files are compressed.
     buffer_size : int, optional
-        Bytes of the buffer of a file that is being read; 256 KiB by default. It is an
-        array of the device's pool, and a compressed file has two.
+        Bytes of the buffer of a file that is being read: 256 KiB by default, and 4 KiB
+        at least. It is an array of the device's pool, and a compressed file has two.
     header : bool, default False
         Whether the first record of a file is skipped.
     field_delim : str, default ","
@@ -89,30 +89,63 @@ class CsvDataset(Dataset):
         select_cols: Sequence[int] | None = None,
         exclude_cols: Sequence[int] | None = None,
     ) -> None:
-        if not isinstance(field_delim, str) or len(field_delim.encode()) != 1:
-            raise ValueError(f"field_delim must be one character, not {field_delim!r}")
-        columns = [_column(each) for each in record_defaults]
-        if not columns:
-            raise ValueError("record_defaults needs one entry a column, and is empty")
-        reader = _Reader(
-            columns=tuple(columns),
-            dialect=Dialect(field_delim.encode(), flag(use_quote_delim, "use_quote")),
-            header=flag(header, "header"),
-            na_value=na_value.encode(),
-            selected=_selected(select_cols, exclude_cols, len(columns)),
-            excluded=frozenset(
-                count(each, "exclude_cols", minimum=0) for each in exclude_cols or ()
-            ),
-        )
-        node = files(
+        node = csv_files(
             filenames,
-            reader.elements,
-            tuple(TensorSpec((), column.dtype) for column in columns),
+            record_defaults,
             compression_type=compression_type,
             buffer_size=buffer_size,
-            name="csv",
+            header=header,
+            dialect=dialect_of(field_delim, use_quote_delim),
+            na_value=na_value,
+            select_cols=select_cols,
+            exclude_cols=exclude_cols,
         )
         super().__init__(node)
+
+
+def dialect_of(field_delim: Any, use_quote_delim: Any) -> Dialect:
+    """Return how fields are separated, from the arguments of tf.data's."""
+    if not isinstance(field_delim, str) or len(field_delim.encode()) != 1:
+        raise ValueError(f"field_delim must be one character, not {field_delim!r}")
+    return Dialect(field_delim.encode(), flag(use_quote_delim, "use_quote_delim"))
+
+
+def csv_files(
+    filenames: Any,
+    record_defaults: Sequence[Any],
+    *,
+    compression_type: Any,
+    buffer_size: Any,
+    header: Any,
+    dialect: Dialect,
+    na_value: str,
+    select_cols: Sequence[int] | None,
+    exclude_cols: Sequence[int] | None = None,
+    num_parallel_reads: int | None = None,
+) -> Files:
+    """Make the step that reads the records of CSV files."""
+    columns = [_column(each) for each in record_defaults]
+    if not columns:
+        raise ValueError("record_defaults needs one entry a column, and is empty")
+    reader = _Reader(
+        columns=tuple(columns),
+        dialect=dialect,
+        header=flag(header, "header"),
+        na_value=na_value.encode(),
+        selected=_selected(select_cols, exclude_cols, len(columns)),
+        excluded=frozenset(
+            count(each, "exclude_cols", minimum=0) for each in exclude_cols or ()
+        ),
+    )
+    return files(
+        filenames,
+        reader.elements,
+        tuple(TensorSpec((), column.dtype) for column in columns),
+        compression_type=compression_type,
+        buffer_size=buffer_size,
+        num_parallel_reads=num_parallel_reads,
+        name="csv",
+    )
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,8 @@ class FixedLengthRecordDataset(Dataset):
     footer_bytes : int, optional
         Bytes at the end of a file that are ignored.
     buffer_size : int, optional
-        Bytes of the buffer of a file that is being read; 256 KiB by default. It is an
-        array of the device's pool, and a compressed file has two.
+        Bytes of the buffer of a file that is being read: 256 KiB by default, and 4 KiB
+        at least. It is an array of the device's pool, and a compressed file has two.
     compression_type : {None, "", "GZIP", "ZLIB"}, optional
         How the files are compressed.
     num_parallel_reads : int, optional

@@ -20,8 +20,8 @@ class TFRecordDataset(Dataset):
     compression_type : {None, "", "GZIP", "ZLIB"}, optional
         How the files are compressed.
     buffer_size : int, optional
-        Bytes of the buffer of a file that is being read; 256 KiB by default. It is an
-        array of the device's pool, and a compressed file has two.
+        Bytes of the buffer of a file that is being read: 256 KiB by default, and 4 KiB
+        at least. It is an array of the device's pool, and a compressed file has two.
     num_parallel_reads : int, optional
         Number of files read at once by threads, whose records are interleaved, or
         `AUTOTUNE`. None: one file after the other.

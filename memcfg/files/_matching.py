@@ -6,6 +6,8 @@ import os
 from glob import glob
 from typing import Any
 
+__all__ = ["matching_files"]
+
 
 def matching_files(file_pattern: Any) -> list[str]:
     """List the files that match patterns, sorted; FileNotFoundError if none does."""
