@@ -72,8 +72,7 @@ for network in (fading, convolutional):
     mc.config.set_memory_limit("CPU:0", limit)
     model.fit(x, y, batch_size=BATCH, epochs=EPOCHS, verbose=0, seed=0)
     right = model.evaluate(x_test, y_test, batch_size=BATCH, verbose=0)[1]
-    sizes = f"within {limit >> 10} KiB of {whole >> 10}"
-    print(f"{network.__name__}: {right:.2f} right, {sizes}")
+    print(f"{network.__name__}: {right:.2f} right, {limit >> 10} KiB of {whole >> 10}")
     model.close()
     mc.config.set_memory_limit("CPU:0", None)
     assert limit < whole

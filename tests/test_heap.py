@@ -123,6 +123,22 @@ heap.heap_watch(0)
 tell(before, 5)
 """
 
+VOLUMES = """
+model = mc.nn.Sequential([
+    mc.nn.Conv3D(16, 3, padding="same", activation="relu"), mc.nn.MaxPooling3D(),
+    mc.nn.Conv3D(24, 3, strides=(1, 2, 1)), mc.nn.Conv3D(16, 1, strides=2),
+    mc.nn.Conv3DTranspose(8, 2, strides=2), mc.nn.Flatten(), mc.nn.Dense(10)])
+model.compile("adam", mc.nn.SparseCategoricalCrossentropy(from_logits=True))
+volumes = x.reshape(160, 8, 16, 24, 1)
+model.train_on_batch(volumes[:32], y[:32])
+before = calls()
+heap.heap_watch(1)
+for _ in range(5):
+    model.train_on_batch(volumes[:32], y[:32])
+heap.heap_watch(0)
+tell(before, 5)
+"""
+
 WORKSPACE_MODE = """
 model = build(training_workspace_mode="{mode}")
 for _ in range(2):
@@ -260,6 +276,14 @@ def test_columns_lie_in_scratch_alone(watcher, tmp_path, policy, name):
     body = COLUMNS.format(policy=policy, name=name)
     found = watch(watcher, body, tmp_path)
     assert found["steps"] == 5
+    assert found["sizes"] == []
+    before, after = found["pool"]
+    assert before == after
+
+
+@pytest.mark.usefixtures("native_kernels")
+def test_a_step_of_volumes_takes_no_memory(watcher, tmp_path):
+    found = watch(watcher, VOLUMES, tmp_path)
     assert found["sizes"] == []
     before, after = found["pool"]
     assert before == after

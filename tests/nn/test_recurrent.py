@@ -163,7 +163,7 @@ def test_weights_have_keras_shapes_and_first_values():
         (lambda: nn.LSTM(0), ValueError, "units must be positive"),
         (lambda: nn.LSTM(3, dropout=1), ValueError, "dropout must be in"),
         (lambda: nn.LSTM(3, unroll=1), TypeError, "True or False"),
-        (lambda: nn.GRU(3, kernel_constraint="x"), ValueError, "kernel_constraint"),
+        (lambda: nn.GRU(3, kernel_constraint="x"), ValueError, "unknown constraint"),
         (
             lambda: nn.GRU(3, activation="magic"),
             ValueError,

@@ -488,11 +488,6 @@ class Scope:
     _outer: Scope | None = field(default=None, init=False)
 
 
-def _data_format(layer: Layer) -> str:
-    """Where channels are: ``"channels_last"``, or ``"channels_first"``."""
-    return "channels_first" if layer._channels_first else "channels_last"
-
-
 _OF_WEIGHTS = ("_regularizer", "_constraint")  # suffixes of arguments of all layers
 
 
@@ -726,12 +721,14 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         """The dtype of the layer's weights, ``"float32"``."""
         return self._policy.variable_dtype
 
+    _has_format: ClassVar[bool] = False
+
     def __init_subclass__(cls, **options: Any) -> None:
-        """Give layers with the argument `data_format` its value as an attribute."""
+        """Note which layers have the argument `data_format`, and so the attribute."""
         super().__init_subclass__(**options)
         own = cls.__module__.startswith("memcfg.nn.") and "__init__" in vars(cls)
         if own and "data_format" in inspect.signature(vars(cls)["__init__"]).parameters:
-            cls.data_format = property(_data_format)  # type: ignore[attr-defined]
+            cls._has_format = True
 
     @property
     def activity_regularizer(self) -> Any:
@@ -816,10 +813,12 @@ class Layer(FixedAttributes, metaclass=_LayerType):
 
     if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
-        def __getattr__(self, name: str) -> Variable:
-            """Return a weight by its name, such as ``kernel``."""
+        def __getattr__(self, name: str) -> Any:
+            """Return a weight by its name, such as ``kernel``, or `data_format`."""
             if hasattr(type(self), name):  # a property that raised
                 return super().__getattr__(name)
+            if name == "data_format" and self._has_format:
+                return "channels_first" if self._channels_first else "channels_last"
             specs = () if name.startswith("_") else self._weight_specs or ()
             for index, spec in enumerate(specs):
                 if spec.name == name and not spec.hidden:
