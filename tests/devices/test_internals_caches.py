@@ -551,7 +551,7 @@ def clock(monkeypatch, cache_folder):
             run()
             return next(taken)
 
-        monkeypatch.setattr(_copy_times, "_shortest", shortest)
+        monkeypatch.setattr(_copy_times, "shortest_run", shortest)
         return real(self, pool, nbytes)
 
     monkeypatch.setattr(_copy_times._Copies, "_seconds", noted)

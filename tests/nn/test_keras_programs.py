@@ -32,8 +32,8 @@ def words(text):
                     yield type(get(node.value)).__name__
 
 
-def test_they_are_fifty_and_import_keras_in_one_line():
-    assert len(PROGRAMS) == 50
+def test_they_are_many_and_import_keras_in_one_line():
+    assert len(PROGRAMS) >= 54
     for text in PROGRAMS.values():
         assert text.count(IMPORT) == text.count("import keras") == 1
         assert "from keras" not in text

@@ -611,12 +611,11 @@ def test_means_and_sums_of_values():
     assert mean(values, weights) == pytest.approx((2 + 7 / 2) / 1.5)
     assert total(values, weights) == pytest.approx(4 + 14 / 2)
     assert mean(3.0) == pytest.approx((2 + 7 / 2 + 3) / 2.5)
-    with pytest.raises(ValueError, match=r"weights of shape \(3,\) do not fit"):
+    with pytest.raises(ValueError, match="sample_weight must have the shape"):
         mean(values, [1, 2, 3])
     model = mc.nn.Sequential([mc.nn.Input((2,)), mc.nn.Dense(2)])
-    model.compile("sgd", "mse", metrics=[mean])
-    with pytest.raises(TypeError, match="is of values alone, for loops of your own"):
-        model.evaluate(values, values, verbose=0)
+    with pytest.raises(TypeError, match="Mean is a metric of values"):
+        model.compile("sgd", "mse", metrics=[mean])
 
 
 def far(y_true, y_pred, power=1):

@@ -29,7 +29,16 @@ from memcfg.plan import (
 )
 
 nn, models = mc.nn, mc.models
-PRODUCTS = ("conv2d", "dense", "matmul", "scaled_dot", "lstm", "gru", "simple_rnn")
+PRODUCTS = (
+    "conv2d",
+    "conv3d",
+    "dense",
+    "matmul",
+    "scaled_dot",
+    "lstm",
+    "gru",
+    "simple_rnn",
+)
 SEEDS = st.integers(0, 2**32 - 1)
 
 

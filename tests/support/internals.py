@@ -155,13 +155,13 @@ def set_machine_bytes(patch: pytest.MonkeyPatch, nbytes: int) -> None:
 
 def set_copy_seconds(patch: pytest.MonkeyPatch, seconds: Iterable[float]) -> None:
     """Have copies that are measured take these seconds, one after the other."""
-    given, real = iter(seconds), _copy_times._shortest
+    given, real = iter(seconds), _copy_times.shortest_run
 
     def shortest(run: Callable[[], object]) -> float:
         real(run)
         return next(given)
 
-    patch.setattr(_copy_times, "_shortest", shortest)
+    patch.setattr(_copy_times, "shortest_run", shortest)
 
 
 def leave_out_rewrite(patch: pytest.MonkeyPatch, name: str) -> None:

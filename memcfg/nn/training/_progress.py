@@ -161,7 +161,11 @@ class Progress:
 
     def step(self) -> None:
         """Report that a step is done."""
-        self.move(self._done + 1)
+        self._done += 1  # `move`, which would be one more call in each step
+        self._stepped = time.perf_counter()
+        if self._bar and self._stepped - self._shown >= self._interval:
+            self._shown = self._stepped
+            self._draw()
 
     def move(self, done: int) -> None:
         """Report that so many steps are done."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -25,6 +25,8 @@ class _ImageLayer(Layer):
     """
 
     __slots__ = ("_calls_on_arrays",)
+
+    takes_channels_first: ClassVar[bool] = False
 
     def _begin(self, name: str | None, data_format: Any, seed: Any = None) -> None:
         """Initialise the layer, after its own arguments are set."""
