@@ -71,6 +71,7 @@ from memcfg.nn.layers._layer import (
     calling,
     change_policy,
     check_ends,
+    pattern,
     sample_shape,
     show_shape,
 )
@@ -705,14 +706,19 @@ class Model(FixedAttributes):
             )
         with self._lock.step():
             self._lock.require_no_session(self._trained_elsewhere())
-            if self._own is not None:  # its arena is freed, its values are kept
-                self._own.close()
+            before = self._own
+            if before is not None:  # its arena is freed, its values are kept
+                before.close()
                 self._gather()
                 self._own = None
             compiled.optimizer._check_free(self)
             if self._network is not None and compiled.goals.loss is not None:
                 resolve(compiled.goals, self._network)
             self._configure(compiled)
+            if before is not None:
+                self._own = Variable.functions.own_steps(
+                    self, self._compiled("a step"), before
+                )
 
     @takes_arguments
     @runs
@@ -1621,8 +1627,8 @@ class Model(FixedAttributes):
             )
             state = super().__getstate__()
             state["_parts"] = self._parts._replace(session=None)
-        for name in ("_lock", "_owner", "_nested"):
-            del state[name]  # a copy makes its own
+        for name in ("_lock", "_owner", "_nested", "_own"):
+            state.pop(name, None)  # a copy makes its own
         return state | {"_values": values, "_steps": steps}
 
     @outside_workspaces
@@ -1831,7 +1837,9 @@ class Model(FixedAttributes):
         own = self._own_steps()
         given = [] if own is None else own.compiled_metrics()
         held = getattr(self, "__dict__", {}).values()
-        return [*given, *(each for each in held if isinstance(each, Metric))]
+        several: list[Any] = []
+        pattern(list(held), several, Metric)
+        return [*given, *several]
 
     def compute_loss(
         self,

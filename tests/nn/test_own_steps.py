@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 
 import numpy as np
@@ -568,3 +569,127 @@ def test_mean_and_sum_of_values():
     model = nn.Sequential([nn.Input((2,)), layers.Dense(1)])
     with pytest.raises(TypeError, match="Mean is a metric of values"):
         model.compile("sgd", "mse", metrics=[nn.metrics.Mean()])
+
+
+class Drawing(Plain):
+    """A network that draws in training."""
+
+    def __init__(self):
+        super().__init__(rate=0.5)
+
+
+class OwnDrawing(Drawing):
+    def train_step(self, data):
+        return super().train_step(data)
+
+
+def test_draws_do_not_depend_on_validation():
+    found = []
+    for kind in (Drawing, OwnDrawing):
+        for held in (None, (X, Y)):
+            nn.set_random_seed(0)
+            model = kind()
+            model.build((None, 4))
+            model.compile(nn.SGD(0.1), "mse")
+            model.fit(X, Y, epochs=2, seed=1, validation_data=held, verbose=0)
+            found.append(model.get_weights())
+    for weights in found[1:]:
+        for one, other in zip(found[0], weights, strict=True):
+            assert_array_equal(one, other)
+
+
+def test_an_array_is_assigned_in_each_call():
+    model = nn.Sequential([nn.Input((4,)), layers.Dense(2)])
+    (weight, _) = model.trainable_weights
+
+    @mc.function
+    def reset(x):
+        before = weight + 0.0
+        weight.assign(np.zeros((4, 2), np.float32))
+        return ops.sum(x), before, weight + 0.0
+
+    for value in (5.0, 7.0):
+        weight.assign(np.full((4, 2), value, np.float32))
+        reset.plan(X)
+        assert weight.numpy().max() == value
+        _, before, after = reset(X)
+        assert before.max() == value
+        assert after.max() == weight.numpy().max() == 0
+
+
+def test_compiling_again_keeps_the_state_of_other_optimizers():
+    model = adversaries()
+    data = numbers(64, 2)
+    model.fit(data, verbose=0)
+    maker, state = model.maker_optimizer, model.maker_optimizer.get_state()
+    loss = nn.losses.BinaryCrossentropy(from_logits=True)
+    model.compile(model.judge_optimizer, maker, loss)
+    assert_array_equal(maker.get_state()["iteration"], state["iteration"])
+    model.fit(data, verbose=0)
+    assert maker.iterations == 4
+
+
+def test_a_copy_has_steps_of_its_own():
+    model, _ = trained(Own)
+    other = copy.deepcopy(model)
+    for one, two in zip(model.get_weights(), other.get_weights(), strict=True):
+        assert_array_equal(one, two)
+    other.fit(X, Y, verbose=0)
+    assert other.optimizer.iterations == 12
+    assert model.optimizer.iterations == 9
+
+
+def test_metrics_in_lists_begin_anew():
+    class Step(Plain):
+        def __init__(self):
+            super().__init__()
+            self.sums = [nn.metrics.Sum(name="count")]
+
+        def train_step(self, data):
+            self.sums[0].update_state(ops.ones((data[0].shape[0],)))
+            return super().train_step(data) | {"count": self.sums[0].result()}
+
+    model = Step()
+    model.compile("sgd", "mse")
+    assert model.fit(X, Y, epochs=2, verbose=0).history["count"] == [96.0] * 2
+
+
+def test_masks_of_data_sets_are_refused():
+    model = Own()
+    model.compile("sgd", "mse")
+    data = [mc.data.DataSet(X, Y, None, np.ones((96, 1), np.float32))]
+    with pytest.raises(ValueError, match="a data set with masks was given"):
+        model.fit(data, verbose=0)
+
+
+def test_a_step_returns_numbers():
+    model = returning({"loss": None})
+    model.compile("sgd", "mse")
+    with pytest.raises(TypeError, match="must return numbers, got 'loss': None"):
+        model.fit(X, Y, verbose=0)
+
+
+def test_losses_of_parts_count_where_the_model_is_not_called():
+    class Adds(layers.Layer):
+        def call(self, x):
+            self.add_loss(ops.sum(x) * 0.5)
+            return x
+
+    class Parts(nn.Model):
+        def __init__(self):
+            super().__init__()
+            start = nn.Input((4,))
+            self.coder = nn.Model(start, Adds()(start))
+            self.last = layers.Dense(1, kernel_regularizer=nn.regularizers.L2(2.0))
+
+        def test_step(self, data):
+            self.last(self.coder(data))
+            return {"loss": sum(self.losses)}
+
+    model = Parts()
+    model.compile("sgd")
+    found = model.evaluate(X[:7], verbose=0)
+    kernel = model.last.kernel.numpy()
+    wanted = X[:7].sum() * 0.5 + 2 * np.square(kernel).sum()
+    assert found == pytest.approx(wanted, rel=1e-5)
+    assert model.evaluate(X[:9], verbose=0) != found

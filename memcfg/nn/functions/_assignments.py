@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from memcfg.nn.functions._recorder import recorded
 from memcfg.nn.layers._layer import Layer, Node, Scope, SymbolicTensor, is_whole
+from memcfg.nn.layers._operators import constant_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,9 +39,11 @@ class Update(Layer):
         raise RuntimeError("weights are updated by a function, not by a layer")
 
 
-def assign(variable: Variable, value: SymbolicTensor) -> None:
-    """Replace a weight by a tensor of the function that is being traced."""
+def assign(variable: Variable, value: Any) -> None:
+    """Replace a weight by a tensor, or an array, in the function that is traced."""
     recording = recorded(f"assigning a symbolic tensor to {variable.path!r}")
+    if not isinstance(value, SymbolicTensor):
+        value = constant_tensor(value)
     if not is_whole(value) or value.shape != variable.shape:
         raise ValueError(
             f"weight {variable.path!r} must have shape {variable.shape}, got "

@@ -250,9 +250,16 @@ class FunctionState:
             if self.lent:
                 self._gather()
             ready = self._views(calls)
-            ready.feed(arguments, self._numbers)
+            # Updates are numbered by their optimizer, so that what is drawn for them
+            # does not depend on other programs and goes on after a restart.
+            ready.feed(
+                arguments,
+                ready.optimizers[0]._iterations.value
+                if ready.optimizers
+                else self._numbers,
+            )
             finished = ready.program.run(guard=guard)
-            self._numbers += 1
+            self._numbers += not ready.optimizers
             for optimizer in ready.optimizers if finished else ():
                 optimizer._iterations.advance()
             return finished, [np.array(each) for each in ready.outputs]
@@ -290,7 +297,7 @@ class FunctionState:
                     "be unique in a function"
                 )
         for each in spec.optimizers:
-            if self._model is None or each.optimizer._holder() is not self._model():
+            if not self._may_take(each.optimizer._holder()):
                 each.optimizer._check_free(self)
 
     def _take_over(self, spec: FunctionSpec) -> None:
@@ -308,6 +315,13 @@ class FunctionState:
             if layer._model is not self:
                 layer._claim(self)
         self.lent = False
+
+    def _may_take(self, holder: Any) -> bool:
+        """Return whether the model, or an earlier state of it, holds an optimizer."""
+        model = None if self._model is None else self._model()
+        if isinstance(holder, FunctionState):
+            holder = None if holder._model is None else holder._model()
+        return model is not None and holder is model
 
     def _take_state(self, state: OptimizerState) -> None:
         """Take over the state of an optimizer that the model had."""

@@ -11,6 +11,7 @@ from memcfg.nn.training._tracing import penalty
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from memcfg.nn.functions._recorder import Recording
     from memcfg.nn.layers._layer import SymbolicTensor
 
 __all__ = ["losses_of"]
@@ -48,28 +49,46 @@ class LossesOfCall(Layer):
 
 
 def losses_of(model: Any) -> list[SymbolicTensor]:
-    """Return the losses of a model's last call in a function, as one sum."""
+    """Return the losses of a model's last call in a function, as one sum.
+
+    If only parts of it are called, these are the losses of the last call of each.
+    """
     recording = recorded(f"{type(model).__name__}.losses")
-    calls = [call for each in model._as_layer()._calls if (call := each()) is not None]
-    if not calls or not calls[-1].outputs[0].whole:
+    own = model._as_layer()
+    parts = [own] if _last(own, recording) else own._sublayers()
+    return [loss for part in parts for loss in _losses_of_part(part, recording)]
+
+
+def _last(layer: Layer, recording: Recording) -> Node | None:
+    """Return the last call of a layer in a function, or None."""
+    calls = [call for each in layer._calls if (call := each()) is not None]
+    if not calls or calls[-1].order <= recording.begin or not calls[-1].outputs:
+        return None
+    return calls[-1] if calls[-1].outputs[0].whole else None
+
+
+def _losses_of_part(layer: Layer, recording: Recording) -> list[SymbolicTensor]:
+    """Return the losses of the last call of a layer or model."""
+    call = _last(layer, recording)
+    if call is None:
         return []
-    call, network = calls[-1], model._built_network()
-    frozen = network.frozen()
-    penalised = [
-        (weight.regularizer, Variable(weight.layer, index, weight.name))
-        for weight in network.weights
-        for index, spec in enumerate(weight.layer.weight_specs or ())
-        if spec.name == weight.spec_name
-        and weight.regularizer is not None
-        and weight.name not in frozen
+    leaves = [leaf for _, leaf in layer._leaves()]
+    penalised = {
+        (leaf, index): spec.regularizer
+        for leaf in leaves
+        for index, spec in enumerate(leaf.weight_specs or ())
+        if spec.regularizer is not None and spec.trainable and leaf.trainable
+    }
+    model = getattr(layer, "model", None)
+    added = () if model is None else model._built_network().losses
+    if not penalised and not any(map(_adds, leaves)) and not added:
+        return []
+    symbols = [
+        recording.symbol(Variable(leaf, index, leaf.name)) for leaf, index in penalised
     ]
-    layers = [leaf for layer in network.layers for _, leaf in layer._leaves()]
-    if not penalised and not any(map(_adds, layers)) and not network.losses:
-        return []
-    symbols = [recording.symbol(variable) for _, variable in penalised]
-    layer = LossesOfCall(call, [regularizer for regularizer, _ in penalised])
+    made = LossesOfCall(call, list(penalised.values()))
     inputs = (*call.outputs, *symbols)
-    return list(Node(layer, inputs, [((), "float32")], whole=True).outputs)
+    return list(Node(made, inputs, [((), "float32")], whole=True).outputs)
 
 
 def _adds(layer: Layer) -> bool:

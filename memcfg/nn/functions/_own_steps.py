@@ -12,6 +12,7 @@ from memcfg.errors import InfeasiblePlanError
 from memcfg.nn.functions._derivatives import derivatives
 from memcfg.nn.functions._function import Function
 from memcfg.nn.functions._function_state import FunctionState
+from memcfg.nn.functions._measures import MetricResult
 from memcfg.nn.functions._recorder import recorded
 from memcfg.nn.layers._layer import SymbolicTensor, filled_in, pattern
 from memcfg.nn.metrics import Mean
@@ -74,7 +75,10 @@ class OwnPredictions:
 class OwnSteps:
     """The programs of a model whose class defines steps; stands for a `Session`."""
 
-    def __init__(self, model: Any, compiled: CompileConfig) -> None:
+    def __init__(
+        self, model: Any, compiled: CompileConfig, before: OwnSteps | None = None
+    ) -> None:
+        self._before = before  # holds the state of optimizers until it is taken over
         self._model = ref(model)
         self._last: tuple[str, int] | None = None  # the last step
         self._shapes: dict[str, Any] = {}  # of the last data, by the kind of step
@@ -90,7 +94,9 @@ class OwnSteps:
         settings = compiled.policy, compiled.times, _PROGRAMS
         state = FunctionState(model.name, *settings, compiled.device, model)
         policy, times, _ = settings
-        self._function = Function(step, memory=policy, times=times, state=state)
+        self._function = Function(
+            step, memory=policy, times=times, warns=False, state=state
+        )
 
     @property
     def objectives(self) -> Objectives | None:
@@ -124,6 +130,11 @@ class OwnSteps:
                 f"got {made!r}"
             )
         for key, value in made.items():
+            if not isinstance(value, SymbolicTensor | MetricResult | float | int):
+                raise TypeError(
+                    f"{type(model).__name__}.{name} must return numbers, got {key!r}: "
+                    f"{value!r}"
+                )
             if isinstance(value, SymbolicTensor) and value.shape:
                 raise ValueError(
                     f"{type(model).__name__}.{name} must return scalars, got {key!r} "

@@ -13,6 +13,7 @@ from memcfg.nn.layers._layer import (
     SymbolicTensor,
     Variable,
     WeightTensor,
+    next_order,
 )
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ class Recording:
     written: dict[tuple[Layer, int], SymbolicTensor] = field(default_factory=dict)
     calls: list[Node] = field(default_factory=list)  # with effects: updates of weights
     differentiates: bool = False
+    begin: int = field(default_factory=next_order)  # its calls have higher numbers
     losses: list[SymbolicTensor] = field(default_factory=list)  # with gradients
     # Metrics with the tensors that are added to their sums when the program has run.
     measured: list[tuple[Any, tuple[SymbolicTensor, ...]]] = field(default_factory=list)

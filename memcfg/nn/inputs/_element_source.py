@@ -14,6 +14,7 @@ from memcfg.nn._nesting import is_array
 from memcfg.nn._random import fixed_seed, next_seed
 from memcfg.nn.inputs._array_likes import as_array
 from memcfg.nn.inputs._array_source import orders
+from memcfg.nn.inputs._elements import check_masks
 from memcfg.nn.inputs._stream_source import StreamPass, origin_of
 
 if TYPE_CHECKING:
@@ -245,6 +246,10 @@ def _size(given: Any, default: int) -> int:
 
 def _element(element: Any) -> Elements:
     """Return what a stream yields as a batch."""
+    if isinstance(element, DataSet):
+        check_masks(element.features_mask, element.labels_mask)
+    elif isinstance(element, MultiDataSet):
+        check_masks(*element.features_masks, *element.labels_masks)
     if isinstance(element, DataSet | MultiDataSet):
         element = (element.features, element.labels)
     return Elements(_mapped(element, np.asarray))

@@ -21,6 +21,7 @@ _LABEL = 8  # bytes per label, int64 as in most datasets
 
 __all__ = [
     "BATCH_FIRST",
+    "check_masks",
     "check_spec",
     "itemsizes",
     "sample_shapes_of",
@@ -52,17 +53,18 @@ def unpack(element: Any, *, labelled: bool) -> tuple[Any, Any, Any]:
 
 def _parts(element: Any) -> tuple[Any, ...]:
     if isinstance(element, DataSet):
-        _check_masks(element.features_mask, element.labels_mask)
+        check_masks(element.features_mask, element.labels_mask)
         return _present(element.features, element.labels)
     if isinstance(element, MultiDataSet):
-        _check_masks(*element.features_masks, *element.labels_masks)
+        check_masks(*element.features_masks, *element.labels_masks)
         return _present(_group(element.features), _group(element.labels))
     if isinstance(element, list) and are_arrays(element):
         return tuple(element)  # as PyTorch's data loaders yield it
     return element if isinstance(element, tuple) else (element,)
 
 
-def _check_masks(*masks: Any) -> None:
+def check_masks(*masks: Any) -> None:
+    """Refuse data sets with masks."""
     if any(mask is not None for mask in masks):
         raise ValueError(
             "a data set with masks was given, and no layer reads masks yet: make it "

@@ -67,6 +67,7 @@ __all__ = [
     "inner_layers",
     "is_whole",
     "members",
+    "next_order",
     "pattern",
     "sample_shape",
     "show_shape",
@@ -84,6 +85,11 @@ in_loss: ContextVar[bool] = ContextVar("in_loss", default=False)
 _in_operation: ContextVar[bool] = ContextVar("in_operation", default=False)
 _call: ContextVar[_Call | None] = ContextVar("call", default=None)
 _order: Iterator[int] = itertools.count()  # numbers calls in order of time
+
+
+def next_order() -> int:
+    """Return a number between those of earlier and of later calls."""
+    return next(_order)
 
 
 def operation(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -1642,8 +1648,8 @@ class Variable(FixedAttributes):
         Parameters
         ----------
         value : array_like or SymbolicTensor
-            The new value, of the weight's shape. A symbolic tensor in a function that
-            `memcfg.function` traces replaces the value in each call of the function.
+            The new value, of the weight's shape. In a function that `memcfg.function`
+            traces, it replaces the value in each call of the function.
 
         Raises
         ------
@@ -1652,7 +1658,7 @@ class Variable(FixedAttributes):
         RuntimeError
             If a symbolic tensor is given outside of such a function.
         """
-        if isinstance(value, SymbolicTensor):
+        if isinstance(value, SymbolicTensor) or self.functions.is_tracing():
             self.functions.assign(self, value)
             return
         array = np.array(value, self.dtype)
