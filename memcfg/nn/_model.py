@@ -704,6 +704,14 @@ class Model(FixedAttributes):
                 f"{type(self).__name__} has steps of its own, which are planned: leave "
                 "workspace modes and layer_workspaces out"
             )
+        if self._has_own_steps and compiled.on_oom not in (
+            get_on_oom("micro_batch", None),
+            get_on_oom("raise", None),
+        ):
+            raise ValueError(
+                f"{type(self).__name__} has steps of its own, which run as they are or "
+                'not at all: leave on_oom and batch_statistics out, or pass "raise"'
+            )
         with self._lock.step():
             self._lock.require_no_session(self._trained_elsewhere())
             before = self._own
@@ -913,7 +921,9 @@ class Model(FixedAttributes):
                 except InfeasiblePlanError as error:
                     iterator = any(map(_is_iterator, (x, validation_data)))
                     raise _Refused(error, iterator=iterator) from None
-                if own is None and session.frozen != self._built_network().frozen():
+                network = self._network  # None for steps of a model without `call`
+                frozen = self._compiled("fit").frozen
+                if network is not None and frozen != network.frozen():
                     warnings.warn(
                         f"trainable was set since {self.name!r} was compiled, and is "
                         "looked at by compile: compile it again",
@@ -1268,7 +1278,8 @@ class Model(FixedAttributes):
         if own is not None:
             if chosen is not None:
                 raise ValueError(
-                    "a model with steps of its own plans by compile's policy"
+                    "policy cannot be chosen here: steps of a model's own are planned "
+                    "by the policy of compile"
                 )
             result: Plan = own.plan(kind, size, nbytes)
             return result
@@ -1873,7 +1884,7 @@ class Model(FixedAttributes):
             If there is no loss.
         """
         del x, training
-        return self._own_steps().loss(y, y_pred, sample_weight)
+        return self._default_steps().loss(y, y_pred, sample_weight)
 
     def compute_metrics(
         self, x: Any, y: Any, y_pred: Any, sample_weight: Any = None
@@ -1891,7 +1902,7 @@ class Model(FixedAttributes):
             The results by name.
         """
         del x
-        self._own_steps().measure(y, y_pred, sample_weight)
+        self._default_steps().measure(y, y_pred, sample_weight)
         return self.get_metrics_result()
 
     def get_metrics_result(self) -> dict[str, Any]:
@@ -1926,7 +1937,7 @@ class Model(FixedAttributes):
         x, y, sample_weight = unpack_x_y_sample_weight(data)
         y_pred = self(x, training=True)
         loss = self.compute_loss(x, y, y_pred, sample_weight, training=True)
-        own = self._own_steps()
+        own = self._default_steps()
         own.track(loss, x)
         own.descend(loss)
         return self.compute_metrics(x, y, y_pred, sample_weight)
@@ -1947,7 +1958,7 @@ class Model(FixedAttributes):
         x, y, sample_weight = unpack_x_y_sample_weight(data)
         y_pred = self(x, training=False)
         loss = self.compute_loss(x, y, y_pred, sample_weight, training=False)
-        self._own_steps().track(loss, x)
+        self._default_steps().track(loss, x)
         return self.compute_metrics(x, y, y_pred, sample_weight)
 
     def predict_step(self, data: Any) -> Any:
@@ -1966,9 +1977,17 @@ class Model(FixedAttributes):
         return self(unpack_x_y_sample_weight(data)[0], training=False)
 
     def _own_steps(self) -> Any:
-        """Return the programs of steps of one's own; None for the built-in steps."""
-        if not self._has_own_steps:
+        """Return the programs of steps of one's own; None for the built-in steps.
+
+        Without `compile` a model predicts by the built-in step unless it has its own.
+        """
+        predicts = type(self).predict_step is Model.predict_step
+        if not self._has_own_steps or (self._config is None and predicts):
             return None
+        return self._default_steps()
+
+    def _default_steps(self) -> Any:
+        """Return what the default steps call, with the losses of `compile`."""
         if self._own is None:
             self._own = Variable.functions.own_steps(self, self._compiled("a step"))
         return self._own

@@ -25,6 +25,7 @@ from memcfg.nn.layers._layer import (
     operation,
 )
 from memcfg.nn.layers._operators import Several
+from memcfg.nn.ops._declaring import axis_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -140,6 +141,8 @@ def _drawn(shape: Any, seed: Any) -> SymbolicTensor:
 
 def _of_shape(draw: Callable[[Any], Any], shape: Any, seed: Any) -> Any:
     """Return a function of uniform numbers, at once outside of steps."""
+    if isinstance(shape, list | tuple) and not shape:
+        return _of_shape(lambda u: ops.reshape(draw(u), ()), (1,), seed)
     if current_call() is None and not Variable.functions.is_tracing():
         key = _seed(seed) if not _is_number(seed) else seed
         return Variable.functions.at_once(lambda: draw(_drawn(shape, key)), (), {})
@@ -350,6 +353,10 @@ def categorical(
     if dtype != "int32":
         raise ValueError(f"classes are int32, got dtype={dtype!r}")
     count = integer(num_samples, "num_samples")
+    if len(logits.shape) != 2:
+        raise ValueError(
+            f"categorical: logits must have shape (batch, classes), got {logits.shape}"
+        )
     batch, classes = logits.shape
     u = _drawn((batch, count, classes), seed)
     noise = -ops.log(-ops.log(u))
@@ -416,6 +423,6 @@ def shuffle(x: Any, axis: int = 0, seed: int | SeedGenerator | None = None) -> A
     TypeError, ValueError
         If an argument is invalid.
     """
-    length = x.shape[axis]
+    length = x.shape[axis_of(x, axis)]
     order = ops.argsort(_drawn((length,), seed))
     return ops.take(x, order, axis=axis)

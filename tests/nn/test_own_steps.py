@@ -693,3 +693,50 @@ def test_losses_of_parts_count_where_the_model_is_not_called():
     wanted = X[:7].sum() * 0.5 + 2 * np.square(kernel).sum()
     assert found == pytest.approx(wanted, rel=1e-5)
     assert model.evaluate(X[:9], verbose=0) != found
+
+
+def test_ways_out_that_are_not_taken_are_refused():
+    for options in (
+        {"on_oom": "mixed_bfloat16"},
+        {"on_oom": ["micro_batch", "replan"]},
+        {"batch_statistics": "micro"},
+    ):
+        with pytest.raises(ValueError, match="leave on_oom and batch_statistics out"):
+            Own().compile("sgd", "mse", **options)
+
+
+def test_trainable_that_was_set_since_compile_is_warned_of():
+    model, _ = trained(Own)
+    model.first.trainable = False
+    with pytest.warns(UserWarning, match="trainable was set since"):
+        model.fit(X, Y, verbose=0)
+
+
+def test_a_model_predicts_before_it_is_compiled():
+    model = Own()
+    assert model.predict(X, verbose=0).shape == (96, 1)
+    assert model.metrics == []
+
+
+def test_validation_data_may_be_a_list():
+    model = Own()
+    model.compile("sgd", "mse")
+    history = model.fit(X, Y, validation_data=[X, Y], verbose=0).history
+    assert history["val_loss"]
+
+
+def test_the_losses_of_compile_in_a_function():
+    model, _ = trained(Plain)
+    loss = mc.function(lambda x, y: model.compute_loss(x, y, model(x)))
+    assert loss(X, Y) == pytest.approx(model.evaluate(X, Y, verbose=0)[0], rel=1e-5)
+
+
+def test_predictions_have_a_row_a_sample():
+    class Step(Plain):
+        def predict_step(self, data):
+            return ops.mean(self(data))
+
+    model = Step()
+    model.compile("sgd", "mse")
+    with pytest.raises(ValueError, match="must return tensors with a row a sample"):
+        model.predict(X, verbose=0)

@@ -96,6 +96,11 @@ def test_draws_are_the_same_by_every_plan():
     assert not np.array_equal(found[0][0], found[1][0])
 
 
+def test_one_number_is_drawn_without_a_shape():
+    assert random.normal(()).shape == ()
+    assert mc.function(lambda: random.uniform(()))().shape == ()
+
+
 def test_a_shuffle_has_the_same_elements():
     x = np.arange(50, dtype=np.float32).reshape(25, 2)
     made = random.shuffle(x)
@@ -168,6 +173,8 @@ def test_a_batch_in_parts_draws_the_numbers_of_the_whole():
         (lambda: random.dropout(np.ones(2), 0.5, (1,)), ValueError, "noise_shape"),
         (lambda: random.uniform((2,), seed=-1), ValueError, "a seed"),
         (lambda: random.SeedGenerator("a"), TypeError, "a seed"),
+        (lambda: random.shuffle(np.ones((2, 2)), axis=5), ValueError, "axis 5 is out"),
+        (lambda: random.categorical(np.ones(2), 3), ValueError, "logits must have"),
     ],
 )
 def test_invalid_arguments_are_refused(draw, kind, text):

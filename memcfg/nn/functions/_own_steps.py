@@ -123,6 +123,13 @@ class OwnSteps:
         model, name = self._owner(), _METHODS[kind]
         made = getattr(model, name)(data)
         if kind == "predict":
+            leaves: list[SymbolicTensor] = []
+            pattern(made, leaves)
+            if not leaves or not all(each.shape for each in leaves):
+                raise ValueError(
+                    f"{type(model).__name__}.{name} must return tensors with a row a "
+                    f"sample, got {made!r}"
+                )
             return made, []
         if not isinstance(made, dict) or not all(isinstance(key, str) for key in made):
             raise TypeError(

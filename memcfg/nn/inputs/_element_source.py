@@ -8,13 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memcfg.data import DataSet, Dataset, DataSetIterator, MultiDataSet
-from memcfg.nn._argument_checks import integer, unit_interval
-from memcfg.nn._nesting import is_array
+from memcfg.data import DataSet, MultiDataSet
+from memcfg.nn._argument_checks import unit_interval
+from memcfg.nn._nesting import are_arrays
 from memcfg.nn._random import fixed_seed, next_seed
 from memcfg.nn.inputs._array_likes import as_array
 from memcfg.nn.inputs._array_source import orders
 from memcfg.nn.inputs._elements import check_masks
+from memcfg.nn.inputs._reading import (
+    BATCH_SIZE,
+    is_arrays,
+    is_stream,
+    refuse,
+    size_of,
+)
 from memcfg.nn.inputs._stream_source import StreamPass, origin_of
 
 if TYPE_CHECKING:
@@ -24,8 +31,6 @@ if TYPE_CHECKING:
     from memcfg.memory import Resource
 
 __all__ = ["ElementSource", "Elements", "element_source", "element_sources"]
-
-_BATCH_SIZE = 32  # default for arrays, as in Keras
 
 
 class Elements:
@@ -127,9 +132,11 @@ def element_source(
 ) -> ElementSource:
     """Return the source of batches for `evaluate` or `predict`."""
     if _is_stream(x, y):
-        _refuse(x, y=y, sample_weight=sample_weight, batch_size=batch_size)
+        refuse(x, y=y, sample_weight=sample_weight, batch_size=batch_size)
         return _Stream(x, resource)
-    return _Arrays(_packed(x, y, sample_weight), _size(batch_size, _BATCH_SIZE))
+    return _Arrays(
+        _packed(x, y, sample_weight), size_of(batch_size, BATCH_SIZE, "batch_size")
+    )
 
 
 def element_sources(
@@ -160,16 +167,16 @@ def element_sources(
     if split and validation_data is not None:
         raise ValueError("give validation_split or validation_data, not both")
     held: ElementSource | None = None
-    size = _size(batch_size, _BATCH_SIZE)
+    size = size_of(batch_size, BATCH_SIZE, "batch_size")
     if validation_data is not None:
-        given = validation_data if isinstance(validation_data, tuple) else ()
+        given = validation_data if is_arrays(validation_data) else ()
         vx, vy, weights = (*(given or (validation_data,)), None, None)[:3]
         held_size = validation_batch_size
         if not _is_stream(vx, vy):
-            held_size = _size(held_size, size)
+            held_size = size_of(held_size, size, "validation_batch_size")
         held = element_source(vx, vy, weights, held_size, resources)
     if _is_stream(x, y):
-        _refuse(
+        refuse(
             x,
             y=y,
             batch_size=batch_size,
@@ -190,7 +197,7 @@ def element_sources(
                 f"validation_split={validation_split!r} of {count} samples leaves one "
                 "part empty"
             )
-        held_size = _size(validation_batch_size, size)
+        held_size = size_of(validation_batch_size, size, "validation_batch_size")
         held = _Arrays(data, held_size, part=slice(stop, None))
     train = _Arrays(
         data,
@@ -221,27 +228,8 @@ def _packed(x: Any, y: Any, sample_weight: Any) -> Any:
 
 
 def _is_stream(x: Any, y: Any = None) -> bool:
-    """Return whether data is a stream of batches."""
-    if isinstance(x, Dataset | DataSetIterator):
-        return True
-    if y is not None or isinstance(x, dict) or is_array(x):
-        return False
-    if isinstance(x, list | tuple) and all(map(is_array, x)):
-        return False  # several inputs
-    return hasattr(x, "__iter__")
-
-
-def _refuse(data: Any, **given: Any) -> None:
-    """Refuse arguments that apply to arrays only."""
-    for name, value in given.items():
-        if value is not None and value is not False:
-            raise ValueError(
-                f"{name} goes with arrays, and a {type(data).__name__} yields batches"
-            )
-
-
-def _size(given: Any, default: int) -> int:
-    return default if given is None else integer(given, "batch_size")
+    """Return whether data is a stream of batches, and not a list of inputs."""
+    return not are_arrays(x) and is_stream(None, x, y)
 
 
 def _element(element: Any) -> Elements:

@@ -19,9 +19,19 @@ if TYPE_CHECKING:
     from memcfg.memory import Resource
     from memcfg.nn.inputs._samples import Wanted
 
-__all__ = ["Source", "check_class_weight", "fit_sources", "source_of"]
+__all__ = [
+    "BATCH_SIZE",
+    "Source",
+    "check_class_weight",
+    "fit_sources",
+    "is_arrays",
+    "is_stream",
+    "refuse",
+    "size_of",
+    "source_of",
+]
 
-_BATCH_SIZE = 32  # default for arrays, as in Keras
+BATCH_SIZE = 32  # default for arrays, as in Keras
 
 Source = ArraySource | StreamSource
 Resources = Callable[[], "Resource"]  # called when the first batch is read ahead
@@ -38,10 +48,10 @@ def source_of(
     labelled: bool,
 ) -> Source:
     """Return the source for `evaluate` or `predict`; `wanted` is None if unbuilt."""
-    if _is_stream(wanted, x, y):
-        _refuse(x, y=y, batch_size=batch_size, sample_weight=sample_weight)
+    if is_stream(wanted, x, y):
+        refuse(x, y=y, batch_size=batch_size, sample_weight=sample_weight)
         return StreamSource(wanted, x, resources, labelled=labelled)
-    size = _size(batch_size, _BATCH_SIZE, "batch_size")
+    size = size_of(batch_size, BATCH_SIZE, "batch_size")
     return ArraySource(samples(wanted, x, y, sample_weight, labelled=labelled), size)
 
 
@@ -71,8 +81,8 @@ def fit_sources(
     table = check_class_weight(class_weight)
     if isinstance(x, PyDataset):
         x, shuffle = Epochs(x, shuffle=shuffle is not False), None
-    if _is_stream(wanted, x, y):
-        _refuse(
+    if is_stream(wanted, x, y):
+        refuse(
             x,
             y=y,
             batch_size=batch_size,
@@ -82,12 +92,12 @@ def fit_sources(
             validation_split=part or None,
         )
         held = _held(
-            wanted, validation_data, validation_batch_size, _BATCH_SIZE, resources
+            wanted, validation_data, validation_batch_size, BATCH_SIZE, resources
         )
         train = StreamSource(wanted, x, resources, labelled=True, class_weight=table)
         return train, held
-    size = _size(batch_size, _BATCH_SIZE, "batch_size")
-    held_size = _size(validation_batch_size, size, "validation_batch_size")
+    size = size_of(batch_size, BATCH_SIZE, "batch_size")
+    held_size = size_of(validation_batch_size, size, "validation_batch_size")
     given = fixed_seed(seed)
     drawn = next_seed() if given is None else given
     result = samples(wanted, x, y, sample_weight, labelled=True)
@@ -136,21 +146,21 @@ def _held(
     """Return the source of `validation_data`, or None."""
     if data is None:
         return None
-    if _is_arrays(data):
+    if is_arrays(data):
         x, y, weights = (*data, None)[:3]
         result = samples(wanted, x, y, weights, labelled=True, prefix="validation ")
-        size = _size(given_size, batch_size, "validation_batch_size")
+        size = size_of(given_size, batch_size, "validation_batch_size")
         return ArraySource(result, size)
-    if isinstance(data, tuple) or not _is_stream(None, data):
+    if isinstance(data, tuple) or not is_stream(None, data):
         raise ValueError(
             "validation_data is a tuple (x, y) or (x, y, sample_weight), a Dataset or "
             "an iterable of batches"
         )
-    _refuse(data, validation_batch_size=given_size)
+    refuse(data, validation_batch_size=given_size)
     return StreamSource(wanted, data, resources, labelled=True)
 
 
-def _is_stream(wanted: Wanted | None, x: Any, y: Any = None) -> bool:
+def is_stream(wanted: Wanted | None, x: Any, y: Any = None) -> bool:
     """Return whether data is a stream of batches."""
     if isinstance(x, dict) or _is_group(wanted, x):
         return False
@@ -173,7 +183,7 @@ def _is_group(wanted: Wanted | None, x: Any) -> bool:
     )
 
 
-def _is_arrays(data: Any) -> bool:
+def is_arrays(data: Any) -> bool:
     """Return whether data is (x, y) or (x, y, weights) and no list of batches."""
     if isinstance(data, tuple):
         return len(data) in (2, 3)
@@ -182,7 +192,8 @@ def _is_arrays(data: Any) -> bool:
     return not isinstance(data[0], tuple | DataSet)
 
 
-def _size(given: Any, default: int, what: str) -> int:
+def size_of(given: Any, default: int, what: str) -> int:
+    """Return a batch size, checked if it is given."""
     return default if given is None else integer(given, what)
 
 
@@ -197,7 +208,7 @@ _WHY = {
 }
 
 
-def _refuse(data: Any, **given: Any) -> None:
+def refuse(data: Any, **given: Any) -> None:
     """Refuse arguments that apply to arrays only."""
     for name, value in given.items():
         if value is not None and value is not False:

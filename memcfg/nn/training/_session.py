@@ -250,11 +250,6 @@ class Session:
             )
         return result
 
-    @property
-    def frozen(self) -> frozenset[str]:
-        """The names of the weights that are not trained."""
-        return self._spec.frozen
-
     def wanted(self, *, labelled: bool = True) -> Wanted:
         """Return what a batch must contain, with or without y."""
         return self._labelled if labelled else self._unlabelled
