@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 
 import pytest
@@ -33,20 +32,6 @@ PLAIN = {
 @pytest.fixture(scope="module")
 def library():
     return onednn()
-
-
-def has_avx512():
-    """Whether oneDNN takes its kernels for AVX-512."""
-    isa = os.environ.get("ONEDNN_MAX_CPU_ISA", "")
-    try:
-        with open("/proc/cpuinfo", encoding="ascii") as file:
-            return "avx512" in file.read() and not isa.startswith(("AVX2", "SSE"))
-    except OSError:
-        return False
-
-
-# Whether oneDNN adds the terms of an element in an order that no size changes.
-IN_ORDER = has_avx512()
 
 
 @pytest.fixture(scope="module")
@@ -251,10 +236,6 @@ def test_groups_have_no_columns(table):
         assert not any("im2col" in name for name in native_names(table, op_of(case)))
 
 
-def result(table, case, name):
-    return execute(Naming(table, name), case, 0xFF, 64)[0]
-
-
 @st.composite
 def divisible(draw):
     """A convolution whose batch has parts that end on lines of 64 bytes."""
@@ -268,19 +249,15 @@ def divisible(draw):
 
 @given(drawn=divisible())
 @settings(max_examples=60, deadline=None)
-def test_parts_have_the_bits_of_the_whole_but_for_sums_over_images(table, drawn):
+def test_parts_of_any_size_give_the_values_of_the_whole(table, drawn):
     images = drawn[1][0]
     for case in cases(drawn):
         for name in native_names(table, op_of(case)):
             if "/" in name:
                 continue
-            whole = result(table, case, name)
             for part in (k for k in range(1, images) if images % k == 0):
                 divided = f"{name}/{part}"
-                if not IN_ORDER or case.op_type == "conv2d_gradient_kernel":
-                    check(Naming(table, divided), case)
-                else:
-                    assert result(table, case, divided) == whole, divided
+                check(Naming(table, divided), case)
 
 
 @pytest.mark.parametrize(
