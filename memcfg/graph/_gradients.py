@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg.errors import GraphError
-from memcfg.ops import UNIT, Adjoint, op_type
+from memcfg.ops import UNIT, Adjoint, OpType, op_type
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,18 +50,24 @@ def gradients(builder: Builder, loss: int, wrt: Sequence[int]) -> dict[int, int]
     maker = builder.maker(loss)
     if maker is not None and maker.phase == "forward":
         builder.note_loss(loss)
-    depends = _dependents(forward, wrt)
     gradients_of: dict[int, int] = {loss: UNIT}
-    for op in reversed(forward):
-        reached = not gradients_of.keys().isdisjoint(op.outputs)
-        if reached and not depends.isdisjoint(op.inputs):
-            _differentiate(builder, op, depends, gradients_of)
+    _reverse(builder, forward, _dependents(forward, wrt), gradients_of)
     gradients_of.pop(loss)
     return {
         each: _tensor(builder, each, gradients_of[each])
         for each in wrt
         if each in gradients_of
     }
+
+
+def _reverse(
+    builder: Builder, ops: Sequence[Op], depends: set[int], gradients_of: dict[int, int]
+) -> None:
+    """Append the backward ops of those through which the gradients reach `depends`."""
+    for op in reversed(ops):
+        reached = not gradients_of.keys().isdisjoint(op.outputs)
+        if reached and not depends.isdisjoint(op.inputs):
+            _differentiate(builder, op, depends, gradients_of)
 
 
 def _dependents(ops: Sequence[Op], wrt: Sequence[int]) -> set[int]:
@@ -76,8 +82,8 @@ def _dependents(ops: Sequence[Op], wrt: Sequence[int]) -> set[int]:
 def _differentiate(
     builder: Builder, op: Op, depends: set[int], gradients_of: dict[int, int]
 ) -> None:
-    rule = op_type(op.type).gradient
-    if rule is None:
+    kind = op_type(op.type)
+    if kind.gradient is None and kind.parts is None:
         raise GraphError(
             f"op {op.name!r} of type {op.type!r} has no gradient: pass gradient to its "
             "OpType"
@@ -92,12 +98,32 @@ def _differentiate(
         tuple(map(depends.__contains__, op.inputs)),
     )
     before, builder.group = builder.group, op.group
-    partial = rule(adjoint)
+    if kind.gradient is None:
+        partial = _of_parts(builder, kind, adjoint)
+    else:
+        partial = kind.gradient(adjoint)
     builder.group = ""  # a sum of gradients belongs to no group
     for tensor, gradient in zip(op.inputs, partial, strict=True):
         if gradient is not None and tensor in depends:
             _accumulate(builder, tensor, gradient, gradients_of)
     builder.group = before
+
+
+def _of_parts(
+    builder: Builder, kind: OpType, adjoint: Adjoint
+) -> Sequence[int | None]:
+    """Return the gradients of an op's inputs, as those of the ops it consists of."""
+    begin = len(builder.ops)
+    assert kind.parts is not None
+    outputs = kind.parts(adjoint)
+    parts = builder.ops[begin:]
+    gradients_of: dict[int, int] = {}
+    for output, dy in zip(outputs, adjoint.dys, strict=True):
+        if output is not None and dy is not None:
+            _accumulate(builder, output, dy, gradients_of)
+    wrt = {t for t, need in zip(adjoint.inputs, adjoint.needs, strict=True) if need}
+    _reverse(builder, parts, _dependents(parts, list(wrt)), gradients_of)
+    return [gradients_of.pop(each, None) for each in adjoint.inputs]
 
 
 def _gradient_of(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
@@ -43,6 +44,7 @@ MAX_NODES = 256  # as in _native/src/kernels/expression.cpp
 MAX_OPERANDS = 32
 
 _NONE: Mapping[str, Any] = MappingProxyType({})
+_deriving = threading.RLock()
 
 Outputs: TypeAlias = tuple[Expression, ...]
 Trace: TypeAlias = Callable[[Mapping[str, bool]], Outputs]
@@ -81,7 +83,9 @@ class _Formula:
     trace: Trace
     state: tuple[str, ...] = ()  # operands that the outputs overwrite
     constants: frozenset[str] = frozenset()  # operands without a gradient
-    gradients: list[str] = field(default_factory=list)  # op types
+    upstream: str = "dy"  # the operand of its gradients that is that of the output
+    gradients: list[str] = field(default_factory=list)  # op types, if they are made
+    _rules: list[_GradientRule] = field(default_factory=list)  # one, if it is made
     _cases: dict[tuple[bool, ...], _Case] = field(default_factory=dict)
 
     @property
@@ -92,7 +96,7 @@ class _Formula:
             and len(next(self.cases())) == 1
             and not self.state
             and not self.constants
-            and "dy" not in self.operands
+            and self.upstream == "dy"
             and None not in self.defaults.values()
         )
 
@@ -136,6 +140,24 @@ class _Formula:
         """Return the attributes, with defaults and the expression as text."""
         complete = self.complete(attributes)
         return {**complete, "expression": self.case(complete).text}
+
+    def derive(self) -> _GradientRule:
+        """Return the gradient rule of a gradient, and register its op types.
+
+        They are made at the first need: programs that differentiate twice are few.
+        """
+        with _deriving:
+            if not self._rules:
+                types: list[OpType] = []
+                try:
+                    rule = _GradientRule(self, None, _NONE, types)
+                except ValueError as error:
+                    text = f"{self.name} has no gradient: {error}"
+                    raise GraphError(text) from error
+                register(*types)
+                self.gradients.extend(each.name for each in types)
+                self._rules.append(rule)
+            return self._rules[0]
 
     def infer(self, inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
         """Return the outputs' specs; GraphError for invalid shapes or dtypes."""
@@ -267,6 +289,7 @@ def elementwise(
     rule = None
     if not state and single:
         rule = _GradientRule(made, slope, partials, gradients)
+        made._rules.append(rule)
     pairs = [(i, 0) for i in made.arrays]
     if state:
         pairs = [(made.operands.index(each), i) for i, each in enumerate(state)]
@@ -391,7 +414,7 @@ class _GradientRule:
         slope: Callable[..., Any] | None,
         types: list[OpType],
     ) -> tuple[str, str, tuple[str, ...]] | None:
-        forward, dy = self.formula, operand("dy")
+        forward, dy = self.formula, operand(self.formula.upstream)
         if name in forward.constants:
             return None
         wrt = scalar(name) if name in forward.scalars else operand(name)
@@ -418,28 +441,31 @@ class _GradientRule:
         if not read:
             return None  # the output does not depend on it
         operands = [each for each in forward.operands if each in read | numbers]
-        operands += [each for each in ("y", "dy") if each in read]
+        made = [] if "y" in forward.operands else ["y"]
+        operands += [each for each in (*made, forward.upstream) if each in read]
         for outputs in cases:
             _check_size(f"{forward.name}_{suffix}", outputs, operands)
-        made = _Formula(
+        gradient = _Formula(
             f"{forward.name}_{suffix}",
             tuple(operands),
             frozenset(numbers),
             forward.defaults,
             trace,
+            upstream=f"d{forward.upstream}",
         )
         types.append(
             OpType(
-                made.name,
+                gradient.name,
                 len(operands),
-                made.infer,
-                made.numpy,
-                tuple((i, 0) for i in made.arrays),
-                flops=made.flops,
-                formula=made,
+                gradient.infer,
+                gradient.numpy,
+                tuple((i, 0) for i in gradient.arrays),
+                lambda adjoint: gradient.derive()(adjoint),
+                flops=gradient.flops,
+                formula=gradient,
             )
         )
-        return made.name, suffix, made.operands
+        return gradient.name, suffix, gradient.operands
 
     def __call__(self, adjoint: Adjoint) -> Sequence[int | None]:
         """Append the backward ops."""
@@ -466,7 +492,7 @@ class _GradientRule:
     ) -> int:
         kind, suffix, operands = row
         tensors = dict(zip(self.formula.operands, adjoint.inputs, strict=True))
-        tensors |= {"y": adjoint.outputs[0], "dy": dy}
+        tensors = {"y": adjoint.outputs[0], **tensors, self.formula.upstream: dy}
         if kind:
             inputs = [tensors[each] for each in operands]
             (dy,) = adjoint.emit(kind, inputs, adjoint.attributes, suffix)

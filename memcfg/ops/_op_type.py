@@ -126,6 +126,24 @@ class Adjoint:
             )
         return self.tensor(first)
 
+    def dy_like(self, position: int) -> int:
+        """Return `dy` in the dtype of an input.
+
+        Parameters
+        ----------
+        position : int
+            Position of the input.
+
+        Returns
+        -------
+        int
+            A tensor's id.
+        """
+        dtype = self.emitter.dtype(self.inputs[position])
+        if self.emitter.dtype(self.dy) == dtype:
+            return self.dy
+        return self.emit("cast", (self.dy,), {"dtype": dtype})[0]
+
     def tensor(self, gradient: int) -> int:
         """Return a gradient as a tensor; for `UNIT`, append a tensor of ones.
 
@@ -223,7 +241,7 @@ class OpType:
     gradient : callable or None, default None
         ``gradient(adjoint)`` appends the backward ops, and returns a gradient or None
         for each input. Backward keeps the tensors that these ops read. None: the op has
-        no gradient.
+        no gradient, unless `parts` are given.
     flops : callable, optional
         ``flops(inputs, outputs, attributes)`` returns the floating-point operations.
         By default one per output element.
@@ -240,6 +258,10 @@ class OpType:
         The expressions of an element-wise op, made by `elementwise`.
     composite : Composite or None, default None
         The ops that it replaces, made by `composite`.
+    parts : callable or None, default None
+        ``parts(op)`` appends ops with gradients that compute the same from the inputs
+        of an `Adjoint`, and returns an output or None for each of the op's. The op's
+        gradient is theirs: for ops that are rarely differentiated.
     """
 
     name: str
@@ -254,6 +276,7 @@ class OpType:
     contraction: bool = False
     formula: Formula | None = None
     composite: Composite | None = None
+    parts: Callable[[Adjoint], Sequence[int | None]] | None = None
 
     def kernel_attributes(self, attributes: Attributes) -> Attributes:
         """Return the attributes for kernels, including an element-wise op's text.
@@ -298,6 +321,9 @@ class Formula(Protocol):
 
     def kernel_attributes(self, attributes: Attributes) -> Attributes:
         """Return the attributes, with defaults and the expression as text."""
+
+    def derive(self) -> Any:
+        """Register the op types of its gradients, if they are made at need."""
 
 
 class Value(NamedTuple):
@@ -413,9 +439,9 @@ def unregister(name: str) -> None:
         If there is no type of this name.
     """
     kind = op_type(name)
-    gone = () if kind.formula is None else kind.formula.gradients
-    for each in (name, *gone):
-        _types.pop(each, None)
+    for each in () if kind.formula is None else kind.formula.gradients:
+        unregister(each)
+    _types.pop(name, None)
 
 
 def op_type(name: str) -> OpType:
@@ -439,8 +465,14 @@ def op_type(name: str) -> OpType:
     try:
         return _types[name]
     except KeyError:
-        known = ", ".join(sorted(_types))
-        raise GraphError(f"unknown op type {name!r}; known: {known}") from None
+        pass
+    base = _types.get(name.rpartition("_gradient")[0])
+    if base is not None and base.formula is not None and base.gradient is not None:
+        base.formula.derive()  # a gradient of a gradient
+        if name in _types:
+            return _types[name]
+    known = ", ".join(sorted(_types))
+    raise GraphError(f"unknown op type {name!r}; known: {known}")
 
 
 def op_types() -> tuple[OpType, ...]:

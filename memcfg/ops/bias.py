@@ -42,6 +42,11 @@ def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
     return (adjoint.dy if adjoint.needs[0] else None), db
 
 
+def _gradient_rule(adjoint: Adjoint) -> Sequence[int | None]:
+    shape = {"shape": adjoint.shape_of(0)}
+    return adjoint.emit("broadcast_to", (adjoint.dy_like(0),), shape)
+
+
 def _bias(_: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     np.add(inputs[0], inputs[1], out=outputs[0])
 
@@ -58,6 +63,7 @@ register(
         1,
         _infer_gradient,
         _bias_gradient,
+        gradient=_gradient_rule,
         flops=lambda i, _o, _a: i[0].size,
     ),
 )

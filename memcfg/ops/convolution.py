@@ -99,6 +99,24 @@ def _input_gradient(adjoint: Adjoint) -> Sequence[int | None]:
     return dkernel, dx
 
 
+def _kernel_rule(adjoint: Adjoint) -> Sequence[int | None]:
+    """Append the gradients of a kernel's gradient, linear in both operands."""
+    (x, dy), slope = adjoint.inputs, adjoint.dy_like(0)
+    attributes = {k: v for k, v in adjoint.attributes.items() if k != "kernel_shape"}
+    name = f"conv{len(attributes['strides'])}d"
+    ddy = dx = None
+    if adjoint.needs[1]:
+        (ddy,) = adjoint.emit(name, (x, slope), attributes, "gradient_dy")
+    if adjoint.needs[0]:
+        (dx,) = adjoint.emit(
+            f"{name}_gradient_input",
+            (slope, dy),
+            {**attributes, "input_shape": adjoint.shape_of(0)},
+            "gradient_input",
+        )
+    return dx, ddy
+
+
 def _groups(a: Attributes, channels: int, units: int) -> Iterator[tuple[slice, slice]]:
     """Yield the input and the output channels of each group."""
     groups = a["groups"]
@@ -170,6 +188,7 @@ for _name in ("conv2d", "conv3d"):
             2,
             _infer_kernel,
             _gradient_kernel,
+            gradient=_kernel_rule,
             flops=lambda i, o, _: _flops(i[0], o[0], i[1]),
             contraction=True,
         ),

@@ -59,6 +59,18 @@ def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
     return dx, dkernel
 
 
+def _kernel_rule(adjoint: Adjoint) -> Sequence[int | None]:
+    (x, dy), slope = adjoint.inputs, adjoint.dy_like(0)
+    dx = adjoint.emit("dense_gradient_input", (slope, dy), suffix="gradient_x")
+    return *dx, *adjoint.emit("dense", (x, slope), suffix="gradient_dy")
+
+
+def _input_rule(adjoint: Adjoint) -> Sequence[int | None]:
+    (kernel, dy), slope = adjoint.inputs, adjoint.dy
+    dkernel = adjoint.emit("dense_gradient_kernel", (slope, dy), suffix="of_kernel")
+    return *dkernel, *adjoint.emit("dense", (slope, kernel), suffix="gradient_dy")
+
+
 def _dense(_: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     x, kernel = inputs
     outputs[0][...] = x @ kernel
@@ -89,6 +101,7 @@ register(
         2,
         _infer_kernel,
         _dense_gradient_kernel,
+        gradient=_kernel_rule,
         flops=lambda i, _o, _a: 2 * i[0].size * i[1].shape[-1],
         contraction=True,
     ),
@@ -97,6 +110,7 @@ register(
         2,
         _infer_input,
         _dense_gradient_input,
+        gradient=_input_rule,
         flops=lambda i, _o, _a: 2 * i[1].size * i[0].shape[0],
         contraction=True,
     ),

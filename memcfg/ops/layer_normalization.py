@@ -57,6 +57,39 @@ def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
     )
 
 
+def _gradient_parts(op: Adjoint) -> Sequence[int | None]:
+    """Append the parts of a gradient; moments are of x, so that gradients reach it."""
+    x, dy, gamma = op.inputs[:3]
+    shape = op.shape_of(0)
+    rows = tuple(range(len(shape) - 1))
+
+    def apply(kind: str, *operands: int) -> int:
+        return op.emit(kind, operands)[0]
+
+    def spread(tensor: int) -> int:
+        return op.emit("broadcast_to", (tensor,), {"shape": shape})[0]
+
+    def mean(tensor: int) -> int:
+        kept = {"axes": (len(shape) - 1,), "keepdims": True}
+        return spread(*op.emit("reduce_mean", (tensor,), kept))
+
+    def total(tensor: int) -> int:
+        return op.emit("reduce_sum", (tensor,), {"axes": rows, "keepdims": False})[0]
+
+    centered = apply("subtract", x, mean(x))
+    variance = mean(apply("multiply", centered, centered))
+    shifted = {"factor": 1.0, "term": op.attributes["epsilon"]}
+    (variance,) = op.emit("affine", (variance,), shifted)
+    inverse = apply("reciprocal_root", variance)
+    normalized = apply("multiply", centered, inverse)
+    slope = apply("multiply", dy, spread(gamma))
+    tilt = mean(apply("multiply", slope, normalized))
+    rest = apply("subtract", slope, mean(slope))
+    rest = apply("subtract", rest, apply("multiply", normalized, tilt))
+    dx = apply("multiply", inverse, rest)
+    return dx, total(apply("multiply", dy, normalized)), total(dy)
+
+
 def _layer_normalization(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     x, gamma, beta = inputs
     mean, variance = x.mean(axis=-1), x.var(axis=-1)
@@ -98,5 +131,6 @@ register(
         _layer_normalization_gradient,
         ((1, 0),),
         flops=lambda i, _o, _a: 14 * i[0].size,
+        parts=_gradient_parts,
     ),
 )

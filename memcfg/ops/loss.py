@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from memcfg.errors import GraphError
 from memcfg.ops._op_type import (
     UNIT,
     Adjoint,
@@ -52,13 +53,45 @@ def _infer_gradient(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
 
 
 def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
-    dy = None if adjoint.dys == (UNIT, None) else adjoint.dy
-    (dlogits,) = adjoint.emit(
-        "softmax_cross_entropy_gradient", (adjoint.outputs[1], adjoint.inputs[1])
-    )
+    dy, dlogits = adjoint.dys[0], None
     if dy is not None:
+        (dlogits,) = adjoint.emit(
+            "softmax_cross_entropy_gradient", (adjoint.outputs[1], adjoint.inputs[1])
+        )
+    if dy not in (None, UNIT):
         (dlogits,) = adjoint.emit("scale", (dlogits, dy), suffix="gradient_scaled")
-    return dlogits, None
+    return _with_probabilities(adjoint, dlogits), None
+
+
+def _with_probabilities(adjoint: Adjoint, dlogits: int | None) -> int | None:
+    """Add the gradient of the second output, which gradients of gradients have."""
+    dy = adjoint.dys[1]
+    if dy is None:
+        return dlogits
+    (more,) = adjoint.emit("softmax_gradient", (adjoint.outputs[1], dy))
+    return more if dlogits is None else adjoint.emit("add", (dlogits, more))[0]
+
+
+def _difference(op: Adjoint) -> int:
+    """Append the probabilities less those of the labels."""
+    probabilities, labels = op.inputs[:2]
+    (hits,) = op.emit("one_hot", (labels,), {"depth": op.shape_of(0)[-1]})
+    return op.emit("subtract", (probabilities, hits))[0]
+
+
+def _parts(op: Adjoint) -> Sequence[int | None]:
+    factor = {"factor": 1 / op.shape_of(0)[0], "term": 0.0}
+    return op.emit("affine", (_difference(op),), factor)
+
+
+def _parts_of_rows(op: Adjoint) -> Sequence[int | None]:
+    _, labels, dy = op.inputs
+    ignored = op.attributes.get("ignored")
+    if ignored is not None:
+        raise GraphError(f"op {op.name!r} has no gradient where labels are ignored")
+    (dy,) = op.emit("reshape", (dy,), {"shape": (*op.shape_of(2), 1)})
+    (dy,) = op.emit("broadcast_to", (dy,), {"shape": op.shape_of(0)})
+    return op.emit("multiply", (_difference(op), dy))
 
 
 def _hits(logits: Array, labels: Array) -> Array:
@@ -105,11 +138,15 @@ def _infer_rows(inputs: Sequence[Spec], _: Attributes) -> Sequence[Spec]:
 
 
 def _rows_rule(adjoint: Adjoint) -> Sequence[int | None]:
-    operands = (adjoint.outputs[1], adjoint.inputs[1], adjoint.dy)
-    (dlogits,) = adjoint.emit(
-        "cross_entropy_rows_gradient", operands, adjoint.attributes
-    )
-    return dlogits, None
+    dlogits = None
+    if adjoint.dys[0] is not None:
+        dy = adjoint.tensor(adjoint.dys[0])
+        (dlogits,) = adjoint.emit(
+            "cross_entropy_rows_gradient",
+            (adjoint.outputs[1], adjoint.inputs[1], dy),
+            adjoint.attributes,
+        )
+    return _with_probabilities(adjoint, dlogits), None
 
 
 def _cross_entropy_rows(a: Attributes, inputs: Arrays, outputs: Arrays) -> None:
@@ -220,6 +257,7 @@ register(
         _infer_gradient,
         _softmax_cross_entropy_gradient,
         ((0, 0),),
+        parts=_parts,
     ),
     OpType(
         "cross_entropy_rows",
@@ -237,6 +275,7 @@ register(
         like(),
         _cross_entropy_rows_gradient,
         ((0, 0),),
+        parts=_parts_of_rows,
     ),
     OpType("argmax", 1, _infer_argmax, _argmax, float32_inputs=None),
     OpType("hits", 2, _infer_hits, _find_hits, float32_inputs=None),

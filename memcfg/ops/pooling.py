@@ -124,6 +124,13 @@ def _global_rule(adjoint: Adjoint) -> Sequence[int | None]:
     )
 
 
+def _pooling_rule(adjoint: Adjoint) -> Sequence[int | None]:
+    """Append the gradient of an average's gradient, which is linear."""
+    attributes = {k: v for k, v in adjoint.attributes.items() if k != "input_shape"}
+    kind = "average_pool2d" if attributes else "global_average_pool2d"
+    return adjoint.emit(kind, (adjoint.dy,), attributes)
+
+
 def _window_flops(
     inputs: Sequence[Spec], outputs: Sequence[Spec], attributes: Attributes
 ) -> int:
@@ -222,7 +229,13 @@ register(
         gradient=_average_rule,
         flops=_window_flops,
     ),
-    OpType("average_pool2d_gradient", 1, _infer_input, _average_pool2d_gradient),
+    OpType(
+        "average_pool2d_gradient",
+        1,
+        _infer_input,
+        _average_pool2d_gradient,
+        gradient=_pooling_rule,
+    ),
     OpType(
         "global_average_pool2d",
         1,
@@ -235,5 +248,6 @@ register(
         1,
         _infer_input,
         _global_average_pool2d_gradient,
+        gradient=_pooling_rule,
     ),
 )

@@ -51,6 +51,26 @@ def _gradient_of(kind: str) -> Rule:
     return gradient
 
 
+def _total(op: Adjoint, x: int) -> int:
+    """Append the sum along the axis, in the shape of the input."""
+    shape = op.shape_of(0)
+    axes = {"axes": (op.attributes.get("axis", -1) % len(shape),), "keepdims": True}
+    (total,) = op.emit("reduce_sum", (x,), axes)
+    return op.emit("broadcast_to", (total,), {"shape": shape})[0]
+
+
+def _softmax_parts(op: Adjoint) -> Sequence[int | None]:
+    y, dy = op.inputs
+    total = _total(op, *op.emit("multiply", (y, dy)))
+    return op.emit("multiply", (y, *op.emit("subtract", (dy, total))))
+
+
+def _log_softmax_parts(op: Adjoint) -> Sequence[int | None]:
+    y, dy = op.inputs
+    (p,) = op.emit("exponential", (y,))
+    return op.emit("subtract", (dy, *op.emit("multiply", (p, _total(op, dy)))))
+
+
 def _shifted(attributes: Attributes, x: Array) -> tuple[Array, Array]:
     """Return x minus its maximum along the axis, and the sum of the exponentials."""
     axis = attributes.get("axis", -1)
@@ -87,9 +107,9 @@ def _flops(inputs: Sequence[Spec], _o: Sequence[Spec], _a: Attributes) -> int:
     return 20 * inputs[0].size
 
 
-for _name, _meaning, _slope in (
-    ("softmax", _softmax, _softmax_gradient),
-    ("log_softmax", _log_softmax, _log_softmax_gradient),
+for _name, _meaning, _slope, _parts in (
+    ("softmax", _softmax, _softmax_gradient, _softmax_parts),
+    ("log_softmax", _log_softmax, _log_softmax_gradient, _log_softmax_parts),
 ):
     register(
         OpType(
@@ -102,5 +122,13 @@ for _name, _meaning, _slope in (
             _flops,
             float32_inputs=None,
         ),
-        OpType(f"{_name}_gradient", 2, _infer, _slope, ((0, 0), (1, 0)), flops=_flops),
+        OpType(
+            f"{_name}_gradient",
+            2,
+            _infer,
+            _slope,
+            ((0, 0), (1, 0)),
+            flops=_flops,
+            parts=_parts,
+        ),
     )
