@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import prod
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memcfg.errors import GraphError
 from memcfg.graph._allowance import spend
@@ -14,13 +14,21 @@ from memcfg.ops import OpType, Spec, op_type
 from memcfg.ops._dtypes import item_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 __all__ = ["Builder"]
 
 _FLOATS = ("float32", "bfloat16")  # dtypes that `Builder.cast` converts
 _COPYING = ("cast", "reshape")  # ops whose output is a copy of the input
 _ROLE_OF_PHASE = {"forward": "activation", "backward": "activation_gradient"}
+
+
+class Rule(NamedTuple):
+    """How gradients of tensors lead to those of others."""
+
+    outputs: tuple[int, ...]
+    inputs: tuple[int, ...]
+    call: Callable[[Sequence[int]], Sequence[int | None]]
 
 
 class Builder:
@@ -62,6 +70,7 @@ class Builder:
         self._casts: dict[tuple[int, str, bool], int] = {}  # tensor, dtype, backward
         self._copies: dict[int, Op] = {}  # copy of a parameter -> its op
         self._remade: dict[int, int] = {}  # copy -> copy for the backward phase
+        self.rules: dict[int, Rule] = {}  # of gradients, by output: see `with_rule`
 
     @property
     def ops(self) -> Sequence[Op]:
@@ -218,6 +227,39 @@ class Builder:
             )
             self._casts[key] = made
         return self._casts[key]
+
+    def with_rule(
+        self,
+        outputs: Sequence[int],
+        inputs: Sequence[int],
+        rule: Callable[[Sequence[int]], Sequence[int | None]],
+        name: str,
+    ) -> list[int]:
+        """Copy tensors whose gradients a rule gives, instead of those of their ops.
+
+        Parameters
+        ----------
+        outputs : sequence of int
+            The tensors, made from the inputs.
+        inputs : sequence of int
+            The tensors to which `rule` leads.
+        rule : callable
+            ``rule(gradients)`` appends backward ops to the gradients of all outputs,
+            and returns a gradient or None for each input.
+        name : str
+            Name of the copies.
+
+        Returns
+        -------
+        list of int
+            The ids of the copies.
+        """
+        copies = [
+            self.apply("stop_gradient", (each,), name=name)[0] for each in outputs
+        ]
+        given = Rule(tuple(copies), tuple(inputs), rule)
+        self.rules |= dict.fromkeys(copies, given)
+        return copies
 
     def overwritten(self, tensor: int) -> int:
         """Return the tensor whose place an updated tensor takes.

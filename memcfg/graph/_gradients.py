@@ -14,7 +14,7 @@ from memcfg.ops import UNIT, Adjoint, OpType, op_type
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memcfg.graph._builder import Builder
+    from memcfg.graph._builder import Builder, Rule
     from memcfg.graph._graph import Op
 
 __all__ = ["gradients"]
@@ -65,6 +65,11 @@ def _reverse(
 ) -> None:
     """Append the backward ops of those through which the gradients reach `depends`."""
     for op in reversed(ops):
+        rule = builder.rules.get(op.outputs[0])
+        if rule is not None:
+            if op.outputs[0] == rule.outputs[0]:  # the gradients of all are known
+                _apply_rule(builder, rule, depends, gradients_of)
+            continue
         reached = not gradients_of.keys().isdisjoint(op.outputs)
         if reached and not depends.isdisjoint(op.inputs):
             _differentiate(builder, op, depends, gradients_of)
@@ -109,9 +114,26 @@ def _differentiate(
     builder.group = before
 
 
-def _of_parts(
-    builder: Builder, kind: OpType, adjoint: Adjoint
-) -> Sequence[int | None]:
+def _apply_rule(
+    builder: Builder, rule: Rule, depends: set[int], gradients_of: dict[int, int]
+) -> None:
+    """Append what a rule of the builder makes of the gradients of its outputs."""
+    if gradients_of.keys().isdisjoint(rule.outputs) or depends.isdisjoint(rule.inputs):
+        return
+    given = []
+    for each in rule.outputs:
+        gradient = gradients_of.get(each)
+        if gradient is None:
+            dtype = builder.dtype(each)
+            zeros = {"shape": builder.shape(each), "value": 0.0, "dtype": dtype}
+            (gradient,) = builder.apply("fill", (), zeros, phase="backward")
+        given.append(_tensor(builder, each, gradient))
+    for tensor, gradient in zip(rule.inputs, rule.call(given), strict=True):
+        if gradient is not None and tensor in depends:
+            _accumulate(builder, tensor, gradient, gradients_of)
+
+
+def _of_parts(builder: Builder, kind: OpType, adjoint: Adjoint) -> Sequence[int | None]:
     """Return the gradients of an op's inputs, as those of the ops it consists of."""
     begin = len(builder.ops)
     assert kind.parts is not None

@@ -166,10 +166,7 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "standardize_dtype": "use numpy.dtype",
         },
         "ops": {
-            "custom_gradient jvp": (
-                "memcfg.grad derives gradients from the ops that a function calls, and "
-                "ops.stop_gradient takes a tensor for a constant"
-            ),
+            "jvp": "memcfg.grad derives gradients from the ops that a function calls",
             "vectorize": "ops are of whole tensors: call the function on them",
             "cholesky* det eig* inv logdet lstsq lu_factor matrix_rank pinv qr "
             "slogdet solve* svd *fft fft2 ifft2 *stft extract_sequences "

@@ -58,8 +58,9 @@ def _gradient(adjoint: Adjoint) -> Sequence[int | None]:
         (dlogits,) = adjoint.emit(
             "softmax_cross_entropy_gradient", (adjoint.outputs[1], adjoint.inputs[1])
         )
-    if dy not in (None, UNIT):
-        (dlogits,) = adjoint.emit("scale", (dlogits, dy), suffix="gradient_scaled")
+        if dy != UNIT:
+            scaled = (dlogits, dy)
+            (dlogits,) = adjoint.emit("scale", scaled, suffix="gradient_scaled")
     return _with_probabilities(adjoint, dlogits), None
 
 
@@ -85,7 +86,7 @@ def _parts(op: Adjoint) -> Sequence[int | None]:
 
 
 def _parts_of_rows(op: Adjoint) -> Sequence[int | None]:
-    _, labels, dy = op.inputs
+    dy = op.inputs[2]
     ignored = op.attributes.get("ignored")
     if ignored is not None:
         raise GraphError(f"op {op.name!r} has no gradient where labels are ignored")

@@ -82,6 +82,18 @@ def _max_rule(adjoint: Adjoint) -> Sequence[int | None]:
     )
 
 
+def _max_gradient_rule(adjoint: Adjoint) -> Sequence[int | None]:
+    """Append the gradient by dy, which is linear; that by x and y is 0."""
+    x, y, dy = adjoint.inputs
+    shape, dtype = adjoint.shape_of(2), adjoint.emitter.dtype(dy)
+    ones = adjoint.emit("fill", (), {"shape": shape, "value": 1.0, "dtype": dtype})
+    shares = adjoint.emit("reduce_max_gradient", (x, y, *ones), adjoint.attributes)
+    product = adjoint.emit("multiply", (*shares, adjoint.dy))
+    axes = {"axes": adjoint.attributes["axes"], "keepdims": True}
+    total = adjoint.emit("reduce_sum", product, axes)
+    return None, None, *adjoint.emit("reshape", total, {"shape": shape})
+
+
 def _meaning(
     reduce: Callable[..., Any],
 ) -> Callable[[Attributes, Arrays, Arrays], None]:
@@ -123,5 +135,12 @@ register(
         "reduce_mean", 1, _infer, _meaning(_mean), gradient=_mean_rule, flops=_flops
     ),
     OpType("reduce_max", 1, _infer, _meaning(_max), gradient=_max_rule, flops=_flops),
-    OpType("reduce_max_gradient", 3, like(), _max_gradient, flops=_flops),
+    OpType(
+        "reduce_max_gradient",
+        3,
+        like(),
+        _max_gradient,
+        gradient=_max_gradient_rule,
+        flops=_flops,
+    ),
 )

@@ -59,6 +59,9 @@ def normal(*shape):
     return np.random.default_rng(sum(shape)).normal(size=shape)
 
 
+_MOST = normal(2, 3, 4), normal(1, 3, 1)
+
+
 WINDOW = {"strides": (2, 2), "padding": ((1, 1), (0, 1)), "dilation": (1, 1)}
 PLAIN = {
     "strides": (1,) * 3,
@@ -91,6 +94,10 @@ OTHERS = {
         },
     ),
     "global_average_pool2d_gradient": ((normal(2, 3),), {"input_shape": (2, 5, 4, 3)}),
+    "reduce_max_gradient": (
+        (_MOST[0], _MOST[0].max((0, 2), keepdims=True), _MOST[1]),
+        {"axes": (0, 2)},
+    ),
     "softmax_gradient": ((normal(2, 3, 4) ** 2, normal(2, 3, 4)), {"axis": 1}),
     "log_softmax_gradient": ((-(normal(2, 3, 4) ** 2), normal(2, 3, 4)), {"axis": -1}),
     "softmax_cross_entropy_gradient": (
@@ -108,6 +115,8 @@ OTHERS = {
 def test_of_another_gradient(name):
     arrays, attributes = OTHERS[name]
     places = [i for i, each in enumerate(arrays) if each.dtype.kind == "f"]
+    if name == "reduce_max_gradient":  # the largest stay where they are
+        places = [2]
     check_gradient(name, arrays, attributes, places)
 
 

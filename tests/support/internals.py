@@ -38,7 +38,7 @@ from memcfg.nn._saving import backup as backup
 from memcfg.nn._saving import restore as restore
 from memcfg.nn.inputs import _batches
 from memcfg.nn.inputs._batches import Batch as Batch
-from memcfg.nn.layers._layer import Scope, _calls
+from memcfg.nn.layers._layer import Scope, calls_to
 from memcfg.nn.training import _session
 from memcfg.nn.training._tracing import ProgramKey
 from memcfg.nn.training.alternatives import _ways_out
@@ -374,7 +374,7 @@ def trace_layers(
     builder: Builder, end: SymbolicTensor, values: dict[SymbolicTensor, int]
 ) -> None:
     """Append the ops of the layers behind a symbolic tensor; `values` has the ends."""
-    Scope(builder, "function", {}, training=False).trace(_calls([end]), values, {})
+    Scope(builder, "function", {}, training=False).trace(calls_to([end]), values, {})
 
 
 def optimizer_bytes(*given: object) -> object:

@@ -37,7 +37,14 @@ from memcfg.nn.initializers import get_initializer
 from memcfg.nn.regularizers import get_regularizer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import (
+        Callable,
+        Collection,
+        Iterable,
+        Iterator,
+        Mapping,
+        Sequence,
+    )
 
     from memcfg.config import DTypePolicy
     from memcfg.nn.constraints import Constraint
@@ -59,6 +66,7 @@ __all__ = [
     "add_loss",
     "call_mode",
     "calling",
+    "calls_to",
     "change_policy",
     "check_ends",
     "current_call",
@@ -1103,7 +1111,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
                     f"or several symbolic tensors, got {made!r}"
                 )
             check_ends(ends, starts, f"layer {self.name!r}")
-            calls = _calls([*ends, *losses])
+            calls = calls_to([*ends, *losses])
             self._inner[key] = _Inner(tuple(starts), calls, ends, structure, losses)
             self._check_inner(self._inner[key])
         result: _Inner = self._inner[key]
@@ -1922,15 +1930,17 @@ def change_policy(
     return change
 
 
-def _calls(ends: Sequence[SymbolicTensor]) -> list[Node]:
-    """Return the calls that lead to tensors, in the order of time."""
+def calls_to(
+    ends: Sequence[SymbolicTensor], known: Collection[SymbolicTensor] = ()
+) -> list[Node]:
+    """Return the calls from known tensors to others, in the order of time."""
     met: dict[Node, None] = {}
-    stack = [end.node for end in ends]
+    stack = [end.node for end in ends if end not in known]
     while stack:
         node = stack.pop()
         if node not in met:
             met[node] = None
-            stack += [tensor.node for tensor in node.inputs]
+            stack += [each.node for each in node.inputs if each not in known]
     return sorted((node for node in met if node.outputs), key=lambda each: each.order)
 
 
@@ -1941,7 +1951,7 @@ def _steps_of_masks(tensors: Sequence[SymbolicTensor]) -> list[int | None]:
     def tensor(shape: Shape, dtype: str) -> int:
         return builder.tensor(f"tensor {next(numbers)}", shape, dtype, "input")
 
-    nodes = _calls(tensors)
+    nodes = calls_to(tensors)
     batch = next((node.batch_size for node in nodes if node.batch_size), 1)
     weights: dict[str, int] = {}
     values: dict[SymbolicTensor, int] = {}
@@ -1987,7 +1997,7 @@ def trace_call(
     scope = Scope(builder, name, {}, training=builder.training)
     # ignore the layers' policies
     dtype, builder.compute_dtype = builder.compute_dtype, None
-    scope.trace(_calls([end]), values, {})
+    scope.trace(calls_to([end]), values, {})
     builder.compute_dtype = dtype
     if end.node.batch_size is None:
         return values[end]
@@ -2009,7 +2019,7 @@ def trace_whole(
             f"argument, got {end!r}"
         )
     values = {start: tensor}
-    Scope(builder, name, {}, training=False).trace(_calls([end]), values, {})
+    Scope(builder, name, {}, training=False).trace(calls_to([end]), values, {})
     return values[end]
 
 

@@ -144,6 +144,7 @@ from memcfg.nn.ops._creation import (
     zeros,
     zeros_like,
 )
+from memcfg.nn.ops._custom_gradient import custom_gradient
 from memcfg.nn.ops._indexing import (
     bincount,
     isin,
@@ -391,6 +392,7 @@ __all__ = [
     "cross",
     "cumprod",
     "cumsum",
+    "custom_gradient",
     "deg2rad",
     "depth_to_space",
     "depthwise_conv",
