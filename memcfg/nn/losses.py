@@ -11,7 +11,7 @@ See docs/decisions/0012-keras-names.md.
 
 from __future__ import annotations
 
-from math import prod
+from math import inf, prod
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import numpy as np
@@ -35,11 +35,14 @@ if TYPE_CHECKING:
     from memcfg.nn.layers._layer import Scope
 
 __all__ = [
+    "CTC",
     "BinaryCrossentropy",
     "BinaryFocalCrossentropy",
     "CategoricalCrossentropy",
     "CategoricalFocalCrossentropy",
+    "CategoricalGeneralizedCrossEntropy",
     "CategoricalHinge",
+    "Circle",
     "CosineSimilarity",
     "Dice",
     "Hinge",
@@ -78,11 +81,15 @@ class Target(NamedTuple):
         ``"int32"`` for labels, or ``"float32"``.
     classes : int or None
         Upper bound of the labels, exclusive. None: labels are not checked.
+    filler : int or None, default None
+        What a last axis that is shorter than that of `shape` is filled up with. None:
+        y has this shape.
     """
 
     shape: tuple[int, ...]
     dtype: str
     classes: int | None
+    filler: int | None = None
 
 
 class Terms:
@@ -318,7 +325,10 @@ class Loss(FixedAttributes):
             )
         target = self.target(y_pred)
         y_true = in_shape(y_true, (y_pred.shape[0], *target.shape))
-        if y_true.shape[1:] != target.shape:
+        shorter = target.filler is not None and len(y_true.shape) == 1 + len(
+            target.shape
+        )
+        if y_true.shape[1:] != target.shape and not shorter:
             raise ValueError(
                 f"{type(self).__name__}: targets must have shape "
                 f"{(y_pred.shape[0], *target.shape)}, got {y_true.shape}"
@@ -1373,6 +1383,233 @@ def _overlap(
     ]
     attributes = {"alpha": alpha, "beta": beta, "epsilon": epsilon}
     return terms("tversky", sums, attributes)
+
+
+class CTC(_Plain):
+    """Loss of connectionist temporal classification.
+
+    Targets are labels, of shape ``(batch, places)``, with zeros after them: class 0
+    stands for blanks. The model's output has shape ``(batch, steps, classes)``, without
+    an activation. All steps are read; see `memcfg.nn.ops.ctc_loss` for fewer.
+
+    Parameters
+    ----------
+    reduction : str, default "sum_over_batch_size"
+        As for `Loss`.
+    name : str, optional
+        The name. None: ``"ctc"``.
+    dtype : str, optional
+        ``"float32"`` or None.
+
+    References
+    ----------
+    Graves, Fernández, Gomez and Schmidhuber, "Connectionist temporal classification",
+    ICML 2006.
+    """
+
+    __slots__ = ()
+
+    def target(self, output: SymbolicTensor) -> Target:
+        """Return labels, of which there are as many as steps, or fewer."""
+        if len(output.sample_shape) != 2:
+            raise ValueError(
+                f"CTC needs an output of shape (batch, steps, classes), got "
+                f"{output.shape}"
+            )
+        steps, classes = output.sample_shape
+        return Target((steps,), "int32", classes, 0)
+
+    def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append the loss of each sample."""
+        terms = Terms(builder, self.name)
+        samples, steps, _ = terms.shape(y_pred)
+        labels = terms("cast", (y_true,), {"dtype": "float32"})
+        labels = terms("not_equal_number", (labels,), {"number": 0.0})
+        every = {"shape": (samples,), "value": float(steps), "dtype": "float32"}
+        lengths = [
+            terms("cast", (number,), {"dtype": "int32"})
+            for number in (terms.reduce("sum", labels, (1,)), terms("fill", (), every))
+        ]
+        return terms("ctc_loss", (y_pred, y_true, *lengths), {"blank": 0})
+
+
+class Circle(Loss):
+    """Circle loss of embeddings of unit length, each compared with all of its batch.
+
+    Losses are averaged over the samples that have another one of their class, and one
+    of another class.
+
+    Parameters
+    ----------
+    gamma : float, default 80.0
+        The factor of similarities, above 0.
+    margin : float, default 0.4
+        The distance at which neither kind of pairs has more weight.
+    remove_diagonal : bool, default True
+        Whether a sample is not compared with itself.
+    reduction : str, default "sum_over_batch_size"
+        As for `Loss`.
+    name : str, default "circle"
+        The name.
+    dtype : str, optional
+        ``"float32"`` or None.
+
+    References
+    ----------
+    Sun, Cheng, Zhang, Zhang, Zheng, Wang and Wei, "Circle loss", CVPR 2020.
+    """
+
+    __slots__ = ("gamma", "margin", "remove_diagonal")
+
+    def __init__(
+        self,
+        gamma: float = 80.0,
+        margin: float = 0.4,
+        remove_diagonal: bool = True,
+        reduction: str = "sum_over_batch_size",
+        name: str | None = "circle",
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(name, reduction, dtype)
+        self.gamma = real(gamma, "Circle: gamma")
+        self.margin = real(margin, "Circle: margin")
+        self.remove_diagonal = bool(remove_diagonal)
+
+    def target(self, output: SymbolicTensor) -> Target:
+        """Return labels of any number of classes."""
+        if len(output.sample_shape) != 1:
+            raise ValueError(
+                f"Circle needs an output of shape (batch, size), got {output.shape}"
+            )
+        return Target((), "int32", None)
+
+    def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append the loss of each sample, 0 where it has no pairs of a kind."""
+        terms = Terms(builder, self.name)
+        products = terms("matmul", (y_pred, y_pred), {"transpose_b": True})
+        distances = terms("affine", (products,), {"factor": -1.0, "term": 1.0})
+        distances = terms("maximum_number", (distances,), {"number": 0.0})
+        alike, unlike = self._pairs(terms, y_true)
+        near = self._logsumexp(terms, distances, alike, 1.0)
+        far = self._logsumexp(terms, distances, unlike, -1.0)
+        return terms("softplus", (terms("add", (near, far)),))
+
+    def _pairs(self, terms: Terms, y_true: int) -> tuple[int, int]:
+        """Append 1 for pairs of one class and of two classes, else 0."""
+        (count,) = terms.shape(y_true)
+        labels = terms("cast", (y_true,), {"dtype": "float32"})
+        wide = [
+            terms(
+                "broadcast_to",
+                (terms("reshape", (labels,), {"shape": shape}),),
+                {"shape": (count, count)},
+            )
+            for shape in ((count, 1), (1, count))
+        ]
+        alike = terms("equal", wide)
+        unlike = terms("affine", (alike,), {"factor": -1.0, "term": 1.0})
+        if self.remove_diagonal:
+            below = terms("triangle", (alike,), {"lower": 1, "offset": -1})
+            above = terms("triangle", (alike,), {"lower": 0, "offset": 1})
+            alike = terms("add", (below, above))
+        return alike, unlike
+
+    def _logsumexp(self, terms: Terms, distances: int, pairs: int, sign: float) -> int:
+        """Append the logarithm of the sum over the pairs of a kind."""
+        margin, scale = self.margin, self.gamma
+        first = margin if sign > 0 else 1 + margin
+        weight = terms("affine", (distances,), {"factor": sign, "term": first})
+        weight = terms("maximum_number", (weight,), {"number": 0.0})
+        apart = margin if sign > 0 else 1 - margin
+        apart_of = {"factor": sign * scale, "term": -sign * scale * apart}
+        term = terms("multiply", (weight, terms("affine", (distances,), apart_of)))
+        x = terms("where_or", (pairs, term), {"other": -inf})
+        most = terms("stop_gradient", (terms.reduce("max", x, (1,), keepdims=True),))
+        most = terms("replace_nonfinite", (most,), dict.fromkeys(_NONFINITE, 0.0))
+        wide = terms("broadcast_to", (most,), {"shape": terms.shape(x)})
+        powers = terms("exponential", (terms("subtract", (x, wide)),))
+        total = terms("logarithm", (terms.reduce("sum", powers, (1,)),), {"term": -0.0})
+        most = terms("reshape", (most,), {"shape": terms.shape(total)})
+        return terms("add", (total, most))
+
+    def trace(
+        self, builder: Builder, y_true: int, y_pred: int, sample_weight: int | None
+    ) -> int:
+        """Append the ops of the loss, whose mean is that of what is above 0."""
+        terms = Terms(builder, self.name)
+        values = self.values(builder, y_true, y_pred)
+        if self.reduction == "sum":
+            return self._reduced(terms, values, sample_weight)
+        known = terms("greater_number", (values,), {"number": 0.0})
+        if self.reduction not in _MEANS and sample_weight is not None:
+            known = terms("multiply", (known, sample_weight))
+        count = terms.reduce("sum", known)
+        return self._reduced(terms, values, sample_weight, count)
+
+    def check_samples(self, builder: Builder, y_true: int, y_pred: int) -> None:
+        """Raise NotImplementedError: samples are compared with all of their batch."""
+        del builder, y_true, y_pred
+        raise NotImplementedError(f"{self.name} is one number of a whole batch")
+
+
+_NONFINITE = ("nan", "posinf", "neginf")
+
+
+class CategoricalGeneralizedCrossEntropy(Loss):
+    """``(1 - p**q) / q`` of the probability p of the label, robust to wrong labels.
+
+    Parameters
+    ----------
+    q : float, default 0.5
+        Between 0, a cross-entropy, and 1, a mean absolute error, both exclusive.
+    reduction : str, default "sum_over_batch_size"
+        As for `Loss`.
+    name : str, default "categorical_generalized_cross_entropy"
+        The name.
+    dtype : str, optional
+        ``"float32"`` or None.
+
+    References
+    ----------
+    Zhang and Sabuncu, "Generalized cross entropy loss for training deep neural networks
+    with noisy labels", NeurIPS 2018.
+    """
+
+    __slots__ = ("q",)
+
+    def __init__(
+        self,
+        q: float = 0.5,
+        reduction: str = "sum_over_batch_size",
+        name: str | None = "categorical_generalized_cross_entropy",
+        dtype: str | None = None,
+    ) -> None:
+        super().__init__(name, reduction, dtype)
+        self.q = real(q, "CategoricalGeneralizedCrossEntropy: q")
+        if not 0 < self.q < 1:
+            raise ValueError(
+                f"CategoricalGeneralizedCrossEntropy: q must be in (0, 1), got {q!r}"
+            )
+
+    def target(self, output: SymbolicTensor) -> Target:
+        """Return integer labels."""
+        return Target(output.sample_shape[:-1], "int32", _classes_of(output, self))
+
+    def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append the loss of each sample."""
+        terms = Terms(builder, self.name)
+        logits = terms.logits(y_pred, "softmax", self)
+        if logits is not None:
+            cross = terms("cross_entropy_rows", (logits, y_true))  # -log(p)
+            powers = terms("affine", (cross,), {"factor": -self.q, "term": -0.0})
+            power = terms("exponential", (powers,))
+        else:
+            depth = terms.shape(y_pred)[-1]
+            hot = terms("one_hot", (y_true,), {"depth": depth, "dtype": "float32"})
+            p = terms.reduce("sum", terms("multiply", (y_pred, hot)), (-1,))
+            p = terms("clip", (p,), {"low": 1e-7, "high": 1.0})
+            power = terms("power", (p,), {"exponent": self.q})
+        return terms("affine", (power,), {"factor": -1 / self.q, "term": 1 / self.q})
 
 
 def _axes(axis: Any) -> tuple[int, ...] | None:

@@ -10,6 +10,8 @@ from __future__ import annotations
 from statistics import NormalDist
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from memcfg.nn import ops
 from memcfg.nn._argument_checks import integer, nonnegative, real, unit_interval
 from memcfg.nn._attributes import FixedAttributes, check_name
@@ -24,7 +26,7 @@ from memcfg.nn.layers._layer import (
     current_call,
     operation,
 )
-from memcfg.nn.layers._operators import Several
+from memcfg.nn.layers._operators import Several, as_tensor
 from memcfg.nn.ops._declaring import axis_of
 
 if TYPE_CHECKING:
@@ -32,8 +34,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SeedGenerator",
+    "beta",
+    "binomial",
     "categorical",
     "dropout",
+    "gamma",
     "normal",
     "randint",
     "shuffle",
@@ -318,6 +323,215 @@ def randint(
         shape,
         seed,
     )
+
+
+_TRIES = 8  # each is rejected with a probability of 0.05, all with one of 4e-11
+
+
+def _log_gamma_draws(u: SymbolicTensor, alpha: Any) -> Any:
+    """Return logarithms of draws from a gamma distribution, of uniform numbers.
+
+    The last axis has two numbers for each try, and one for a small parameter, as in
+    Marsaglia and Tsang, ACM Trans. Math. Software 26, 2000.
+    """
+    above = ops.where(ops.less(alpha, 1.0), alpha + 1.0, alpha)
+    d = above - 1 / 3
+    wide = ops.expand_dims(d, -1)
+    x = _quantile(u[..., :_TRIES], 0.0, 1.0)
+    v = (1.0 + x / ops.sqrt(9.0 * wide)) ** 3
+    logs = ops.log(ops.maximum(v, 1e-30))
+    bound = 0.5 * x * x + wide - wide * v + wide * logs
+    taken = (v > 0.0) * (ops.log(u[..., _TRIES : 2 * _TRIES]) < bound)
+    place = ops.expand_dims(ops.argmax(taken, axis=-1), -1)
+    result = ops.log(d) + ops.take_along_axis(logs, place, axis=-1)[..., 0]
+    small = ops.log(u[..., 2 * _TRIES]) / alpha
+    return result + ops.where(ops.less(alpha, 1.0), small, 0.0)
+
+
+def _parameter(value: Any, name: str, u: SymbolicTensor) -> Any:
+    """Return a parameter for each draw; ValueError if a number is not above 0."""
+    if not isinstance(value, SymbolicTensor) and not (np.asarray(value) > 0).all():
+        raise ValueError(f"{name} must be above 0, got {value!r}")
+    return value + 0.0 * u
+
+
+def gamma(
+    shape: Sequence[int],
+    alpha: Any,
+    dtype: str | None = None,
+    seed: int | SeedGenerator | None = None,
+) -> Any:
+    """Draw from a gamma distribution.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        As of `uniform`.
+    alpha : float, array_like or SymbolicTensor
+        The parameter, above 0, of a shape that is broadcast to `shape`.
+    dtype : str, optional
+        ``"float32"`` or None.
+    seed : int or SeedGenerator, optional
+        As of `uniform`.
+
+    Returns
+    -------
+    SymbolicTensor or numpy.ndarray
+        The numbers.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is invalid.
+    """
+    _float32(dtype)
+
+    def draw(u: SymbolicTensor) -> Any:
+        a = _parameter(alpha, "gamma: alpha", u[..., 0])
+        return ops.exp(_log_gamma_draws(u, a))
+
+    return _of_shape(draw, [*_several(shape), 2 * _TRIES + 1], seed)
+
+
+def beta(
+    shape: Sequence[int],
+    alpha: Any,
+    beta: Any,
+    dtype: str | None = None,
+    seed: int | SeedGenerator | None = None,
+) -> Any:
+    """Draw from a beta distribution.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        As of `uniform`.
+    alpha, beta : float, array_like or SymbolicTensor
+        The parameters, above 0, of shapes that are broadcast to `shape`.
+    dtype : str, optional
+        ``"float32"`` or None.
+    seed : int or SeedGenerator, optional
+        As of `uniform`.
+
+    Returns
+    -------
+    SymbolicTensor or numpy.ndarray
+        The numbers.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is invalid.
+    """
+    _float32(dtype)
+    count = 2 * _TRIES + 1
+
+    def draw(u: SymbolicTensor) -> Any:
+        a = _parameter(alpha, "beta: alpha", u[..., 0])
+        b = _parameter(beta, "beta: beta", u[..., 0])
+        first, second = u[..., :count], u[..., count:]
+        return ops.sigmoid(_log_gamma_draws(first, a) - _log_gamma_draws(second, b))
+
+    return _of_shape(draw, [*_several(shape), 2 * count], seed)
+
+
+def _several(shape: Any) -> list[Any]:
+    return list(shape) if isinstance(shape, list | tuple) else [shape]
+
+
+_TAIL = 2.0**-26  # less than the smallest distance of a draw from 0 and 1
+
+
+def _binomial_table(count: int, share: float) -> tuple[int, np.ndarray]:
+    """Return the first number worth mentioning, and the sums of probabilities up to it.
+
+    The logarithm of a probability is a sum of those of quotients of neighbours.
+    """
+    if not 0 < share < 1 or not count:
+        return (count if share >= 1 else 0), np.ones(1)
+    steps = np.arange(1, count + 1, dtype=np.float64)
+    ratios = np.log(count + 1 - steps) - np.log(steps) + np.log(share / (1 - share))
+    logs = np.concatenate([[0.0], np.cumsum(ratios)])
+    powers = np.exp(logs - logs.max())
+    sums = np.cumsum(powers) / powers.sum()
+    first, last = np.searchsorted(sums, [_TAIL, 1 - _TAIL])
+    return int(first), sums[first : last + 1]
+
+
+def binomial(
+    shape: Sequence[int],
+    counts: Any,
+    probabilities: Any,
+    dtype: str | None = None,
+    seed: int | SeedGenerator | None = None,
+) -> Any:
+    """Draw from a binomial distribution.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        As of `uniform`.
+    counts : int or array_like
+        The number of trials, from 0 to 2**24.
+    probabilities : float or array_like
+        The probability of success, in ``[0, 1]``; both have a shape that is broadcast
+        to `shape`.
+    dtype : str, optional
+        ``"float32"`` or None.
+    seed : int or SeedGenerator, optional
+        As of `uniform`.
+
+    Returns
+    -------
+    SymbolicTensor or numpy.ndarray
+        The numbers of successes, in float32.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is invalid, or a parameter is a symbolic tensor.
+    """
+    _float32(dtype)
+    for name, given in (("counts", counts), ("probabilities", probabilities)):
+        if isinstance(given, SymbolicTensor):
+            raise TypeError(
+                f"binomial: {name} must be numbers or an array, got {given!r}"
+            )
+    trials, shares = np.broadcast_arrays(counts, np.asarray(probabilities, np.float64))
+    if (trials != np.floor(trials)).any() or trials.min() < 0 or trials.max() > 2**24:
+        raise ValueError(f"binomial: counts are 0 to 2**24, got {counts!r}")
+    if not ((shares >= 0) & (shares <= 1)).all():
+        raise ValueError(f"binomial: probabilities are 0 to 1, got {probabilities!r}")
+    pairs = zip(trials.ravel().tolist(), shares.ravel().tolist(), strict=True)
+    found = [_binomial_table(int(count), share) for count, share in pairs]
+    # Sums after the last one are above all draws.
+    width = max(len(sums) for _, sums in found)
+    tables = np.full((len(found), width), 2.0, np.float32)
+    for row, (_, sums) in zip(tables, found, strict=True):
+        row[: len(sums) - 1] = sums[:-1]
+    first = np.reshape([start for start, _ in found], trials.shape).astype(np.float32)
+
+    def draw(u: SymbolicTensor) -> Any:
+        if len(found) == 1:
+            return _place_of(tables[0], u) + float(first.item())
+        wide = tables.reshape(*trials.shape, width)
+        return ops.sum(ops.expand_dims(u, -1) > wide, axis=-1) + first
+
+    return _of_shape(draw, shape, seed)
+
+
+def _place_of(table: np.ndarray, u: SymbolicTensor) -> Any:
+    """Return how many ascending numbers are less than those drawn, by bisection."""
+    bits = len(table).bit_length()
+    padded = np.full(1 << bits, 2.0, np.float32)
+    padded[: len(table)] = table
+    sums = as_tensor(padded, "binomial: a table")
+    place = 0.0 * u
+    for bit in reversed(range(bits)):
+        further = place + float(1 << bit)
+        before = ops.take(sums, ops.cast(further - 1.0, "int32"), axis=0)
+        place = ops.where(before < u, further, place)
+    return place
 
 
 @operation

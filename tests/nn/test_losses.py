@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import copy
+import warnings
 
 import numpy as np
 import objectives as oracle
 import pytest
+from alignments import loss_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from objectives import Traced
@@ -164,6 +166,11 @@ CASES = {
         losses.SparseCategoricalCrossentropy(from_logits=True),
         label_logits,
         lambda t, p: oracle.categorical(hot(t, p), oracle.softmax(p)),
+    ),
+    "generalized": (
+        losses.CategoricalGeneralizedCrossEntropy(0.3),
+        labels,
+        lambda t, p: (1 - (hot(t, p) * p).sum(-1) ** 0.3) / 0.3,
     ),
 }
 WEIGHTS = [None, "sample", "step"]
@@ -554,13 +561,169 @@ def test_wrong_arguments(make, kind, words):
 def test_what_targets_are():
     x = mc.nn.Input((6, 3))
     sparse = losses.SparseCategoricalCrossentropy
-    assert sparse().target(x) == ((6,), "int32", 3)
-    assert sparse(ignore_class=2).target(x) == ((6,), "int32", 3)
-    assert sparse(ignore_class=-1).target(x) == ((6,), "int32", None)
-    assert losses.Huber().target(x) == ((6, 3), "float32", None)
+    assert sparse().target(x) == ((6,), "int32", 3, None)
+    assert sparse(ignore_class=2).target(x) == ((6,), "int32", 3, None)
+    assert sparse(ignore_class=-1).target(x) == ((6,), "int32", None, None)
+    assert losses.Huber().target(x) == ((6, 3), "float32", None, None)
+    assert losses.CTC().target(x) == ((6,), "int32", 3, 0)
+    assert losses.Circle().target(mc.nn.Input((6,))) == ((), "int32", None, None)
+    for loss, shape, words in (
+        (losses.CTC(), (6,), "an output of shape .batch, steps, classes."),
+        (losses.Circle(), (6, 3), "an output of shape .batch, size."),
+        (losses.CategoricalGeneralizedCrossEntropy(), (6, 1), "two or more classes"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            loss.target(mc.nn.Input(shape))
     for loss in (sparse(), losses.CategoricalCrossentropy()):
         with pytest.raises(ValueError, match="use BinaryCrossentropy, or one unit"):
             loss.target(mc.nn.Input((1,)))
+
+
+def test_a_generalized_cross_entropy_of_a_softmax_is_that_of_its_logits():
+    t, x = label_logits(np.random.default_rng(0), (4, 3))
+    loss = losses.CategoricalGeneralizedCrossEntropy(0.6)
+    found, slopes = Traced(loss, t, x, through="softmax").loss()
+    wanted, _ = Traced(loss, t, oracle.softmax(x)).loss()
+    assert found == pytest.approx(wanted, rel=1e-9)
+    far = np.array([[-1e4, 1e4], [1e4, -1e4]])
+    _, slopes = Traced(loss, np.int32([0, 0]), far, through="softmax").loss(np.float32)
+    np.testing.assert_array_equal(slopes, np.zeros((2, 2)))
+    with pytest.raises(ValueError, match=r"q must be in \(0, 1\)"):
+        losses.CategoricalGeneralizedCrossEntropy(1.0)
+
+
+def circles(t, p, gamma, margin, itself):
+    """The losses of samples, pair by pair."""
+    made = []
+    for i in range(len(t)):
+        sums = {True: 0.0, False: 0.0}
+        for j in range(len(t)):
+            alike, distance = t[i] == t[j], max(1 - p[i] @ p[j], 0)
+            if alike and i == j and not itself:
+                continue
+            if alike:
+                power = -gamma * max(margin + distance, 0) * (margin - distance)
+            else:
+                power = gamma * max(1 + margin - distance, 0) * (1 - margin - distance)
+            sums[alike] += np.exp(power)
+        made.append(np.log1p(sums[True] * sums[False]))
+    return np.array(made)
+
+
+@given(
+    seed=st.integers(0, 999),
+    classes=st.integers(1, 4),
+    itself=st.booleans(),
+    weighted=st.booleans(),
+    reduction=st.sampled_from(["mean", "sum", "mean_with_sample_weight"]),
+)
+@settings(max_examples=60, deadline=None)
+def test_circles(seed, classes, itself, weighted, reduction):
+    random = np.random.default_rng(seed)
+    t = random.integers(0, classes, 6).astype(np.int32)
+    p = random.normal(size=(6, 3))
+    p /= np.linalg.norm(p, axis=1, keepdims=True)
+    each = circles(t, p, 5.0, 0.3, itself)
+    weight = random.uniform(0.1, 2, 6) if weighted else None
+    by = np.ones(6) if weight is None else weight
+    count = {
+        "sum": 1,
+        "mean": (each > 0).sum(),
+        "mean_with_sample_weight": (by * (each > 0)).sum(),
+    }[reduction]
+    loss = losses.Circle(5.0, 0.3, not itself, reduction=reduction)
+    traced = Traced(loss, t, p, weight)
+    found, slopes = traced.loss()
+    wanted = (each * by).sum() / count if count else 0.0
+    assert found == pytest.approx(wanted, rel=1e-6, abs=1e-9)
+    assert np.isfinite(slopes).all()
+    direction = random.normal(size=p.shape)
+    expected = traced.slope(direction)
+    assert (slopes * direction).sum() == pytest.approx(expected, rel=2e-4, abs=2e-6)
+
+
+def test_circles_are_of_a_whole_batch():
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(32, 4)).astype("f4"), random.integers(0, 3, 32)
+    model = mc.nn.Sequential(
+        [mc.nn.Input((4,)), mc.nn.Dense(3), mc.nn.UnitNormalization()]
+    )
+    model.compile(mc.nn.SGD(0.01), losses.Circle())
+    kept = model.fit(x, y, epochs=5, verbose=0).history["loss"]
+    assert kept[-1] < kept[0]
+    builder = Builder("alone")
+    t = builder.tensor("t", (4,), "int32", role="input")
+    p = builder.tensor("p", (4, 3), role="parameter")
+    with pytest.raises(NotImplementedError, match="one number of a whole batch"):
+        losses.Circle().check_samples(builder, t, p)
+
+
+def sequences(seed=0, count=12, steps=5, classes=3):
+    random = np.random.default_rng(seed)
+    x = random.normal(size=(count, steps, 4)).astype("f4")
+    y = random.integers(0, classes, (count, 3))
+    y[:, ::-1].sort()  # labels, then zeros
+    return x, y
+
+
+def sequence_model(classes=3):
+    model = mc.nn.Sequential([mc.nn.Input((5, 4)), mc.nn.Dense(classes)])
+    model.compile(mc.nn.SGD(0.1), "ctc")
+    return model
+
+
+def test_alignments_of_a_model():
+    x, y = sequences()
+    model = sequence_model()
+    outputs = model.predict(x, verbose=0)
+    each = []
+    for logits, row in zip(outputs, y, strict=True):
+        count = int((row != 0).sum())
+        each.append(loss_of(logits.astype("f8"), row, count, 5, 0)[0])
+    each = np.array(each)
+    assert np.isfinite(each).all()
+    found = model.evaluate(x, y, verbose=0)
+    assert found == pytest.approx(each.mean(), rel=1e-5)
+    by = np.linspace(0, 1, len(x))
+    found = model.evaluate(x, y, sample_weight=by, verbose=0)
+    assert found == pytest.approx((each * by).mean(), rel=1e-5)
+    assert losses.CTC()(y, outputs) == pytest.approx(each.mean(), rel=1e-5)
+    whole = np.pad(y, ((0, 0), (0, 2)))
+    assert model.evaluate(x, whole, verbose=0) == model.evaluate(x, y, verbose=0)
+    data = mc.data.Dataset.from_tensor_slices((x, y)).batch(4)
+    assert model.evaluate(data, verbose=0) == pytest.approx(each.mean(), rel=1e-5)
+    kept = model.fit(x, y, epochs=30, verbose=0).history["loss"]
+    assert kept[-1] < kept[0]
+    for wrong, words in (
+        (np.zeros((12, 6), int), r"has shape \(12, 6\), but the loss reads"),
+        (np.full((12, 3), 3), "label 3 at y.0, 0. is out of range"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            model.fit(x, wrong, verbose=0)
+    with pytest.raises(ValueError, match="sample_weight has shape"):
+        model.fit(x, y, sample_weight=np.ones((12, 3)), verbose=0)
+
+
+def test_alignments_of_a_batch_in_parts():
+    random, kept = np.random.default_rng(0), []
+    x = random.normal(size=(256, 20, 8)).astype("f4")
+    y = random.integers(1, 6, (256, 6))
+    for limit in (None, 0.5):
+        mc.config.reset()
+        mc.nn.set_random_seed(0)
+        model = mc.nn.Sequential([mc.nn.Input((20, 8)), mc.nn.Dense(6)])
+        model.compile(mc.nn.SGD(0.1), "ctc")
+        if limit is not None:
+            mc.config.set_memory_limit("CPU:0", int(model.plan(256).peak_bytes * limit))
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the batch runs in parts
+            options = {"batch_size": 256, "epochs": 2, "shuffle": False, "verbose": 0}
+            history = model.fit(x, y, **options)
+        assert bool(history.fallbacks) == (limit is not None)
+        kept.append([*history.history["loss"], *model.get_weights()])
+        model.close()
+    for one, other in zip(*kept, strict=True):
+        np.testing.assert_allclose(one, other, 1e-4, 1e-6)
 
 
 @pytest.mark.parametrize("dtype", ["i4", "f4"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import warnings
 
 import numpy as np
@@ -189,3 +190,53 @@ def test_a_draw_in_a_call_starts_with_the_batch():
 
     with pytest.raises(ValueError, match="must be that of the batch"):
         Fixed()(nn.Input((3,)))
+
+
+@pytest.mark.parametrize("alpha", [0.1, 0.8, 1.0, 3.5, 60.0])
+def test_draws_from_a_gamma_distribution_have_its_moments(alpha):
+    x = nn.random.gamma((40000,), alpha, seed=1)
+    assert (x >= 0).all()
+    assert x.mean() == pytest.approx(alpha, rel=0.05)
+    assert x.var() == pytest.approx(alpha, rel=0.1)
+    y = nn.random.beta((40000,), alpha, 0.5, seed=2)
+    mean = alpha / (alpha + 0.5)
+    assert y.mean() == pytest.approx(mean, rel=0.03)
+    wanted = mean * (1 - mean) / (alpha + 1.5)
+    assert y.var() == pytest.approx(wanted, rel=0.1)
+
+
+def test_draws_from_a_binomial_distribution_have_its_probabilities():
+    for count, share in ((6, 0.3), (6, 0.0), (6, 1.0), (0, 0.5)):
+        x = nn.random.binomial((40000,), count, share, seed=1)
+        found = np.bincount(x.astype(int), minlength=count + 1) / len(x)
+        exact = [
+            math.comb(count, k) * share**k * (1 - share) ** (count - k)
+            for k in range(count + 1)
+        ]
+        assert_allclose(found, exact, atol=0.01)
+    x = nn.random.binomial(
+        (9000, 2), np.array([4, 10**6]), np.array([0.5, 0.1]), seed=1
+    )
+    assert_allclose(x.mean(0), [2, 1e5], rtol=0.02)
+    assert_allclose(x.std(0), [1, 300], rtol=0.05)
+    assert nn.random.binomial((), 3, 0.5, seed=1).shape == ()
+
+
+@pytest.mark.parametrize(
+    ("draw", "kind", "text"),
+    [
+        (lambda: nn.random.gamma((2,), 0.0), ValueError, "alpha must be above 0"),
+        (lambda: nn.random.beta((2,), 1.0, -1.0), ValueError, "beta must be above 0"),
+        (lambda: nn.random.binomial((2,), -1, 0.5), ValueError, "counts are 0 to"),
+        (lambda: nn.random.binomial((2,), 1.5, 0.5), ValueError, "counts are 0 to"),
+        (lambda: nn.random.binomial((2,), 3, 1.5), ValueError, "are 0 to 1"),
+        (
+            lambda: nn.random.binomial((2,), nn.Input((2,)), 0.5),
+            TypeError,
+            "counts must be numbers",
+        ),
+    ],
+)
+def test_wrong_parameters_of_distributions(draw, kind, text):
+    with pytest.raises(kind, match=text):
+        draw()

@@ -37,11 +37,19 @@ PROBABILITIES = ("Categorical", "KL", "Sparse", "TopK", "F1", "FBeta")
 def arrays(name, random, shape):
     """Targets and outputs that a loss or metric of a name takes."""
     hinge = "Hinge" in name
+    if name == "CTC":  # labels, then zeros
+        labels = random.integers(0, 4, (shape[0], 3)).astype(np.int32)
+        labels[:, ::-1].sort()
+        return labels, random.normal(size=(shape[0], 6, 4))
+    if name == "Circle":
+        p = random.normal(size=(shape[0], 3))
+        labels = random.integers(0, 2, shape[0]).astype(np.int32)
+        return labels, p / np.linalg.norm(p, axis=-1, keepdims=True)
     if "Sparse" in name or any(name.startswith(each) for each in PROBABILITIES):
         shape = (*shape[:-1], shape[-1] + 1)
         p = softmax(random.normal(size=shape))
         labels = random.integers(0, shape[-1], shape[:-1])
-        if "Sparse" in name:
+        if "Sparse" in name or "Generalized" in name:
             return labels.astype(np.int32), p
         return np.eye(shape[-1])[labels], p
     if name.startswith(("Mean", "Root", "Huber", "Log", "Cosine", "R2")):
@@ -60,9 +68,9 @@ def arrays(name, random, shape):
 def options(name, draw):
     """Arguments beside the defaults."""
     found = {}
-    if "Cross" in name and draw(st.booleans()):
+    if "Crossent" in name and draw(st.booleans()):
         found["from_logits"] = True
-    if "Cross" in name and "Sparse" not in name and draw(st.booleans()):
+    if "Crossent" in name and "Sparse" not in name and draw(st.booleans()):
         found["label_smoothing"] = draw(st.sampled_from([0.1, 0.3]))
     if "Focal" in name:
         found |= {"alpha": draw(st.floats(0.1, 0.9)), "gamma": draw(st.floats(0, 3))}
@@ -70,6 +78,11 @@ def options(name, draw):
         found["apply_class_balancing"] = draw(st.booleans())
     if name == "Huber":
         found["delta"] = draw(st.floats(0.1, 2))
+    if "Generalized" in name:
+        found["q"] = draw(st.floats(0.1, 0.9))
+    if name == "Circle":
+        found |= {"gamma": draw(st.floats(1, 20)), "margin": draw(st.floats(0.1, 0.6))}
+        found["remove_diagonal"] = draw(st.booleans())
     if name == "Tversky":
         found |= {"alpha": 0.3, "beta": 0.8}
     if name in ("Tversky", "Dice"):
@@ -119,6 +132,7 @@ def test_losses_and_their_gradients(name, data, shape, seed):
     t, p = (np.float32(t) if t.dtype.kind == "f" else t), np.float32(p)
     weight = None
     ndim = p.ndim - 1 if name not in ("Dice", "Tversky") else 0
+    ndim = 1 if name == "CTC" else ndim
     if ndim and data.draw(st.booleans()):
         weight = np.float32(random.uniform(0, 2, p.shape[:ndim]))
     reductions = ["sum_over_batch_size", "sum", "mean", "mean_with_sample_weight"]

@@ -38,6 +38,8 @@ PRODUCTS = (
     "lstm",
     "gru",
     "simple_rnn",
+    *("cholesky", "solve", "matrix_inverse", "determinant", "cofactors", "slogdet"),
+    *("lu_factor", "qr", "eigh", "svd", "pseudo_inverse", "fourier", "ctc_"),
 )
 SEEDS = st.integers(0, 2**32 - 1)
 

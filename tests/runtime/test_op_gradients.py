@@ -13,6 +13,7 @@ from memcfg.ops import op_types
 from memcfg.plan import share
 from memcfg.runtime import Executor
 
+SQUARES = (3, 4, 4)
 IMAGE, VOLUME = (3, 5, 6, 2), (2, 3, 4, 4, 2)
 THREE = {
     "strides": (1, 1, 1),
@@ -168,6 +169,20 @@ CASES = {
     ],
     "batch_normalization_inference": [([IMAGE, (2,), (2,)], {"epsilon": 1e-3})],
     "dropout": [([IMAGE], {"rate": 0.3, "key": 12345})],
+    "triangle": [([(3, 4, 5)], {"lower": 1, "offset": 1})],
+    "solve_triangular": [
+        ([SQUARES, (3, 4, 2)], {"lower": lower, "transposed": turned, "unit": 0})
+        for lower, turned in ((0, 0), (1, 1))
+    ],
+    "solve": [([SQUARES, (3, 4, 2)], {"transposed": turned}) for turned in (0, 1)],
+    "matrix_inverse": [([SQUARES], {})],
+    "determinant": [([(3, 2, 4, 4)], {})],
+    "qr": [([SQUARES], {"complete": 1}), ([(3, 5, 2)], {"complete": 0})],
+    "svd": [([SQUARES], {}), ([(3, 2, 5)], {})],
+    "pseudo_inverse": [([(3, 5, 2)], {"rcond": 1e-6})],
+    "fourier": [([(3, 8), (3, 8)], {"inverse": 0}), ([(3, 5), (3, 5)], {"inverse": 1})],
+    "frames": [([(3, 9)], {"length": 3, "step": 2, "dilation": 2})],
+    "overlap_add": [([(3, 4, 3)], {"size": 6, "step": 1, "dilation": 1})],
     "softmax_cross_entropy": [([(4, 3)], {})],
 }
 
@@ -175,10 +190,14 @@ CASES = {
 def test_every_op_with_a_gradient_has_a_case():
     """Those of element-wise ops are tested with their expressions."""
     wanted = {t.name for t in op_types() if t.gradient is not None and not t.formula}
-    # tests/ops/test_gather.py and test_ordering.py
-    of_indices = {"gather", "scatter_add", "one_hot", "order"}
-    of_indices |= {"take_along", "put_along"}
-    assert wanted - of_indices <= set(CASES)
+    # tests/ops/test_gather.py, test_ordering.py, test_alignment.py and test_bits.py
+    of_indices = {"gather", "scatter_add", "one_hot", "order", "ctc_loss"}
+    of_indices |= {"take_along", "put_along", "next_after", "left_shift", "right_shift"}
+    of_indices |= {"bitwise_and", "bitwise_or", "bitwise_xor"}
+    of_indices |= {"greatest_common_divisor", "least_common_multiple"}
+    # tests/ops/test_linear_algebra.py: of symmetric matrices, of a second output
+    of_matrices = {"cholesky", "eigh", "slogdet"}
+    assert wanted - of_indices - of_matrices <= set(CASES)
 
 
 def build(type_, shapes, attributes):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from itertools import product
 
 import numpy as np
 from cuda_compiler import cuda_source
@@ -35,6 +36,9 @@ EXACT = {
         "cast",
         "constant",
     ),
+    *("bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"),
+    *("greatest_common_divisor", "least_common_multiple", "next_after"),
+    *("triangle", "frames"),
     *("concatenate", "split", "transpose", "slice", "pad", "reverse", "broadcast_to"),
     *("fill", "flatten", "reshape", "reduce_max", "max_pool2d", "max_pool2d_inference"),
     "max_pool2d_at",
@@ -431,6 +435,113 @@ def ordering_cases():
     yield case("put_along", [many, normal(2, 700)], {"length": 8})
 
 
+def alignment_cases():
+    """No labels, repeated ones, too few steps, and what is out of range."""
+    random = np.random.default_rng(3)
+    for steps, classes, width, blank in ((7, 5, 4, 0), (1, 2, 1, 1), (70, 20, 9, 3)):
+        x = 3 * normal(8, steps, classes)
+        labels = random.integers(0, classes, (8, width)).astype(np.int32)
+        labels[labels == blank] = (blank + 1) % classes
+        labels[2], labels[6, 0] = labels[2, 0], classes
+        counts = random.integers(0, width + 1, 8).astype(np.int32)
+        counts[:3], counts[6] = (0, 1, width), 1
+        lengths = np.full(8, steps, np.int32)
+        lengths[3:6] = random.integers(0, steps + 1, 3)
+        lengths[7] = steps + 1
+        inputs, a = [x, labels, counts, lengths], {"blank": blank}
+        yield case("ctc_loss", inputs, a)
+        yield case("ctc_loss_gradient", [*inputs, normal(8)], a)
+        if classes < 20:
+            for beams, top in ((1, 1), (3, 2), (50, 4)):
+                more = {**a, "beam_width": beams, "top_paths": top}
+                yield case("ctc_beam_search", [x, lengths], more)
+
+
+def integer_cases():
+    ends = [0, 1, -1, 31, 32, -5, 12, 18, 2**31 - 1, -(2**31), -(2**31) + 1]
+    a, b = (np.array(x, np.int32) for x in zip(*product(ends, ends), strict=True))
+    for name in (
+        *("bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"),
+        *("greatest_common_divisor", "least_common_multiple"),
+    ):
+        yield case(name, [a, b])
+        yield case(name, [a.reshape(11, 11)[:, :7], b.reshape(11, 11)[:, 4:]])
+    odd = [0.0, -0.0, 1.0, -1.0, 1e-45, 3.4028235e38, np.nan, np.inf, -np.inf, 1e-38]
+    a, b = (np.array(x, np.float32) for x in zip(*product(odd, odd), strict=True))
+    yield case("next_after", [a, b])
+
+
+def signal_cases():
+    for shape in ((3, 1), (2, 3, 2), (5, 8), (2, 7), (70, 12), (1, 1024), (2, 250)):
+        parts = [normal(*shape), normal(*shape, seed=1)]
+        for inverse in (0, 1):
+            yield case("fourier", parts, {"inverse": inverse})
+    for shape, length, step, dilation in (
+        ((4,), 4, 1, 1),
+        ((3, 20), 5, 3, 1),
+        ((2, 3, 41), 6, 4, 3),
+        ((5, 700), 16, 32, 1),
+    ):
+        a = {"length": length, "step": step, "dilation": dilation}
+        made = case("frames", [normal(*shape)], a)
+        yield made
+        a = {"size": shape[-1], "step": step, "dilation": dilation}
+        yield case("overlap_add", [normal(*made.outputs[0][0])], a)
+
+
+def matrix_cases():
+    """Regular matrices, singular ones and such of no numbers."""
+    for shape in ((2, 3, 5, 5), (1, 1), (3, 2, 2), (4, 20, 20)):
+        x = normal(*shape)
+        lead, n = shape[:-2], shape[-1]
+        positive = x @ np.swapaxes(x, -1, -2) + np.eye(n, dtype=np.float32)
+        odd = positive.reshape(-1, n, n).copy()
+        odd[0], odd[-1, 0, 0] = -odd[0], np.nan
+        for each in (positive, odd):
+            yield case("cholesky", [each])
+            for kind in ("matrix_inverse", "determinant", "slogdet", "eigh"):
+                yield case(kind, [each])
+        for kind in ("matrix_inverse", "determinant", "slogdet", "lu_factor"):
+            yield case(kind, [x])
+        yield case("cofactors", [x, normal(*lead, seed=1)])
+        yield from column_of_matrix_cases(positive, normal(*lead, n, 3, seed=1))
+    rank = np.float32([[[1, 2], [2, 4]], [[0, 0], [0, 0]], [[0, 1], [0, 3]]])
+    for kind in ("matrix_inverse", "determinant", "slogdet", "lu_factor"):
+        yield case(kind, [rank])
+    yield case("cofactors", [rank, np.float32([1, -2, 3])])
+    yield case(
+        "cofactors", [np.float32([[1, 2, 3], [2, 4, 6], [1, 0, 1]]), np.float32(2)]
+    )
+    yield case("solve", [rank, np.ones((3, 2, 1), np.float32)])
+    yield from factored_cases()
+
+
+def column_of_matrix_cases(a, b):
+    for transposed in (0, 1):
+        yield case("solve", [a, b], {"transposed": transposed})
+        for lower, unit in product((0, 1), repeat=2):
+            given = {"lower": lower, "transposed": transposed, "unit": unit}
+            yield case("solve_triangular", [a / 9 if unit else a, b], given)
+
+
+def factored_cases():
+    for shape in ((5, 3), (2, 3, 5), (2, 2, 4, 4), (1, 1), (7, 1), (30, 12)):
+        x = normal(*shape)
+        for offset, lower in product((-1, 0, 2), (0, 1)):
+            yield case("triangle", [x], {"lower": lower, "offset": offset})
+        for complete in (0, 1):
+            yield case("qr", [x], {"complete": complete})
+        yield case("svd", [x])
+        yield case("pseudo_inverse", [x], {"rcond": 1e-6})
+    low = normal(6, 2) @ normal(2, 4, seed=1)
+    yield case("pseudo_inverse", [low], {"rcond": 1e-5})
+    yield case("pseudo_inverse", [low.T.copy()], {"rcond": 1e-5})
+    yield case("pseudo_inverse", [0 * low], {"rcond": 1e-5})
+    low[0, 0] = np.inf
+    for kind, a in (("svd", {}), ("qr", {}), ("pseudo_inverse", {"rcond": 0.1})):
+        yield case(kind, [low], a)
+
+
 def table_cases():
     indices = np.array([[0, 6, 2], [2, -1, 7]], np.int32)
     yield case("gather", [normal(7, 5), indices])
@@ -528,7 +639,8 @@ def all_cases():
             ),
             *(square_cases, softmax_cases, loss_cases, movement_cases, table_cases),
             *(random_cases, pool_cases, recurrent_cases, chain_cases),
-            *(column_cases, attention_cases),
+            *(column_cases, attention_cases, alignment_cases),
+            *(integer_cases, signal_cases, matrix_cases),
         ):
             for each in family():
                 found.setdefault(each.op_type, []).append(each)

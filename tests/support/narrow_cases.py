@@ -14,7 +14,17 @@ from memcfg.devices import OperandSpec
 BIT = 2.0**-8  # half of the distance of neighbours, relative
 # No operand of these can be rounded.
 FLOAT32_ONLY = {"constant", "fill", "random_uniform", "one_hot"}
-FLOAT32_ONLY |= {"order", "take_along", "put_along"}
+FLOAT32_ONLY |= {"order", "take_along", "put_along", "fourier", "next_after"}
+FLOAT32_ONLY |= {"ctc_loss", "ctc_loss_gradient", "ctc_beam_search"}
+FLOAT32_ONLY |= {
+    "cholesky",
+    "solve_triangular",
+    "solve",
+    "matrix_inverse",
+    "determinant",
+}
+FLOAT32_ONLY |= {"cofactors", "slogdet", "lu_factor", "qr", "eigh", "svd"}
+FLOAT32_ONLY.add("pseudo_inverse")
 
 
 def run(table, op_type, attributes, inputs, dtypes, outputs):

@@ -57,6 +57,37 @@ OF_TWO = {
 }
 
 
+inv, det = np.linalg.inv, np.linalg.det
+
+
+def _square(k, x):
+    """Regular matrices."""
+    return x[..., :3] + 2 * k.eye(3)
+
+
+def _positive(k, x):
+    turned = k.swapaxes(x, 1, 2)
+    return k.matmul(x, turned) + k.eye(3)
+
+
+def _parts(k, parts):
+    """Both parts in one tensor."""
+    return k.concatenate([parts[0], 0.5 * parts[1]], axis=-1)
+
+
+def _whole(x, y, transform=np.fft.fft):
+    made = transform(x + 1j * y)
+    return np.concatenate([made.real, 0.5 * made.imag], -1)
+
+
+def _stft(x):
+    """Windows of 4 within 6 elements, 2 apart, of mirrored ends."""
+    x = np.pad(x, ((0, 0), (3, 3)), mode="reflect")
+    window = np.pad(0.5 - 0.5 * np.cos(np.pi * np.arange(4) / 2), 1)
+    rows = np.stack([x[:, i : i + 6] * window for i in range(0, 13, 2)], 1)
+    return _whole(rows, 0 * rows, lambda z: np.fft.rfft(z.real))
+
+
 def _two(name):
     return lambda k, x, y: getattr(k, name)(x, y) + 0.0 * x
 
@@ -109,6 +140,101 @@ CASES = {
     "arrays": (
         lambda k, x, y: x * k.arange(4, dtype="float32") + k.tri(3, 4),
         lambda x, y: x * np.arange(4) + np.tri(3, 4),
+    ),
+    # linear algebra
+    "inv": (lambda k, x, y: k.inv(_square(k, x)), lambda x, y: inv(_square(np, x))),
+    "det": (lambda k, x, y: k.det(_square(k, x)), lambda x, y: det(_square(np, x))),
+    "logdet": (
+        lambda k, x, y: k.logdet(_positive(k, x)),
+        lambda x, y: np.log(det(_positive(np, x))),
+    ),
+    "slogdet": (
+        lambda k, x, y: k.slogdet(_square(k, x))[1],
+        lambda x, y: np.log(abs(det(_square(np, x)))),
+    ),
+    "cholesky": (
+        lambda k, x, y: k.cholesky(_positive(k, x)),
+        lambda x, y: np.linalg.cholesky(_positive(np, x)),
+    ),
+    "cholesky upper": (
+        lambda k, x, y: k.cholesky(_positive(k, x), upper=True),
+        lambda x, y: np.swapaxes(np.linalg.cholesky(_positive(np, x)), 1, 2),
+    ),
+    "cholesky_inverse": (
+        lambda k, x, y: k.cholesky_inverse(k.cholesky(_positive(k, x))),
+        lambda x, y: inv(_positive(np, x)),
+    ),
+    "solve": (
+        lambda k, x, y: k.solve(_square(k, x), y),
+        lambda x, y: inv(_square(np, x)) @ y,
+    ),
+    "solve for vectors": (
+        lambda k, x, y: k.solve_triangular(_square(k, x), y[..., 0], lower=True),
+        lambda x, y: (inv(np.tril(_square(np, x))) @ y[..., :1])[..., 0],
+    ),
+    "solve_triangular": (
+        lambda k, x, y: k.solve_triangular(_square(k, x), y),
+        lambda x, y: inv(np.triu(_square(np, x))) @ y,
+    ),
+    "pinv": (
+        lambda k, x, y: k.pinv(x + 2 * k.eye(3, 4)),
+        lambda x, y: np.linalg.pinv(x + 2 * np.eye(3, 4)),
+    ),
+    "qr": (
+        lambda k, x, y: k.matmul(*k.qr(k.swapaxes(x, 1, 2))) * 2.0,
+        lambda x, y: 2 * np.swapaxes(x, 1, 2),
+    ),
+    "r": (lambda k, x, y: k.qr(x)[1], lambda x, y: np.linalg.qr(x)[1]),
+    "singular values": (
+        lambda k, x, y: k.svd(x, compute_uv=False),
+        lambda x, y: np.linalg.svd(x, compute_uv=False),
+    ),
+    "eigenvalues": (
+        lambda k, x, y: k.eigh(_positive(k, x))[0],
+        lambda x, y: np.linalg.eigvalsh(_positive(np, x)),
+    ),
+    "spectral norm": (
+        lambda k, x, y: k.norm(x, 2, axis=(1, 2)) + k.norm(y, "nuc", axis=(1, 2)),
+        lambda x, y: (
+            np.linalg.norm(x, 2, axis=(1, 2)) + np.linalg.norm(y, "nuc", axis=(1, 2))
+        ),
+    ),
+    # signals
+    "fft": (lambda k, x, y: _parts(k, k.fft((x, y))), lambda x, y: _whole(x, y)),
+    "fft2": (
+        lambda k, x, y: _parts(k, k.fft2((x, y))),
+        lambda x, y: _whole(x, y, np.fft.fft2),
+    ),
+    "ifft2": (
+        lambda k, x, y: _parts(k, k.ifft2((x, y))),
+        lambda x, y: _whole(x, y, np.fft.ifft2),
+    ),
+    "rfft": (
+        lambda k, x, y: _parts(k, k.rfft(x, 5)),
+        lambda x, y: _whole(x, 0 * x, lambda z: np.fft.rfft(z.real, 5)),
+    ),
+    "irfft": (
+        lambda k, x, y: k.irfft((x, y), 5) + k.irfft((x, y))[..., :5],
+        lambda x, y: np.fft.irfft(x + 1j * y, 5) + np.fft.irfft(x + 1j * y)[..., :5],
+    ),
+    "extract_sequences": (
+        lambda k, x, y: k.extract_sequences(x, 2, 1) * 2.0,
+        lambda x, y: 2 * np.stack([x[..., i : i + 2] for i in range(3)], -2),
+    ),
+    "stft": (
+        lambda k, x, y: _parts(k, k.stft(k.reshape(x, (-1, 12)), 4, 2, 6)),
+        lambda x, y: _stft(x.reshape(-1, 12)),
+    ),
+    "unfold": (
+        lambda k, x, y: k.unfold(k.expand_dims(x, 1), 2, stride=(1, 2)) * 1.0,
+        lambda x, y: np.stack(
+            [
+                x[:, i : i + 2, j : j + 2].reshape(-1, 4)
+                for i in range(2)
+                for j in (0, 2)
+            ],
+            -1,
+        ),
     ),
     # reductions
     "prod": (lambda k, x, y: k.prod(x, axis=(1, 2)), lambda x, y: x.prod((1, 2))),

@@ -52,6 +52,7 @@ class Field(NamedTuple):
     shape: Shape  # of one sample
     dtype: str
     classes: int | None = None  # number of classes of labels
+    filler: int | None = None  # of a last axis that is too short; None: it must not be
     table: Table | None = None  # table that the samples index
 
 
@@ -149,7 +150,8 @@ def target_column(
 
     `first` is the index of the first sample in the user's arrays.
     """
-    column = Column(field.name, _shaped(y, field, what), file=file)
+    shaped = _shaped(y, field, what)
+    column = Column(field.name, shaped, file=file if shaped.size == y.size else None)
     if field.dtype == "int32":
         for start in range(0, len(y), column.block):
             rows = slice(start, min(start + column.block, len(y)))
@@ -168,6 +170,9 @@ def _shaped(y: Array, field: Field, what: str) -> Array:
     wanted = (len(y), *field.shape)
     if y.shape in (wanted, (*wanted, 1)) or (*y.shape, 1) == wanted:
         return y.reshape(wanted)
+    if field.filler is not None and _is_shorter(y, wanted):
+        widths = [*[(0, 0)] * (y.ndim - 1), (0, wanted[-1] - y.shape[-1])]
+        return np.pad(y, widths, constant_values=field.filler)
     if field.dtype == "int32" and not field.shape:
         raise ValueError(
             f"{what} has shape {y.shape}; labels have shape ({len(y)},) or "
@@ -183,6 +188,11 @@ def _shaped(y: Array, field: Field, what: str) -> Array:
             else ""
         )
     )
+
+
+def _is_shorter(y: Array, wanted: Shape) -> bool:
+    """Return whether an array lacks nothing but the end of its last axis."""
+    return y.shape[:-1] == wanted[:-1] and y.shape[-1] < wanted[-1]
 
 
 def _one_hot_hint(y: Array, field: Field, what: str) -> str:

@@ -50,6 +50,8 @@ __all__ = [
     "OfBatch",
     "OfNumber",
     "OfWeight",
+    "Outputs",
+    "OutputsOfOne",
     "Pointwise",
     "Power",
     "Reciprocal",
@@ -321,6 +323,48 @@ class Several(Layer):
         batch = scope.builder.shape(inputs[-1])[0]
         attributes = _with_batch(self.attributes or {}, batch)
         return scope.apply(self.op, inputs, attributes)[0]
+
+
+class OutputsOfOne(Layer):
+    """All results of an op on one tensor."""
+
+    __slots__ = ("attributes", "op")
+
+    def __init__(
+        self, op: str, attributes: dict[str, Any], *, name: str | None = None
+    ) -> None:
+        self.op = op
+        self.attributes = attributes
+        super().__init__(name)
+
+    def _called(self) -> str:
+        return self.op
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> Any:
+        """Append the op."""
+        return scope.apply(self.op, inputs, self.attributes)
+
+
+class Outputs(Layer):
+    """All results of an op on a list of tensors as they are."""
+
+    __slots__ = ("attributes", "op")
+
+    arity: ClassVar[int | None] = None
+
+    def __init__(
+        self, op: str, attributes: dict[str, Any], *, name: str | None = None
+    ) -> None:
+        self.op = op
+        self.attributes = attributes
+        super().__init__(name)
+
+    def _called(self) -> str:
+        return self.op
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> Any:
+        """Append the op."""
+        return scope.apply(self.op, inputs, self.attributes)
 
 
 class AlongLast(Layer):

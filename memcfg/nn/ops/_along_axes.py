@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg.nn._argument_checks import constant, integer
-from memcfg.nn.layers._operators import Joined, as_tensor
+from memcfg.nn.layers._operators import Joined, OutputsOfOne, as_tensor
 from memcfg.nn.ops._declaring import (
     axes_of,
     axis_of,
     documented,
     lengths_of,
     reduced,
+    reordered,
     reshaped,
     tensor_of,
 )
@@ -292,16 +293,28 @@ def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> A
 def _norm_of_matrices(x: Any, order: Any, axes: Any, keepdims: bool) -> Any:
     """Return the largest or smallest sum of absolute values of columns or rows."""
     rows, columns = axes
+    if order in (2, -2, "nuc"):
+        return _norm_of_values(x, order, axes, keepdims)
     if order not in (1, -1, math.inf, -math.inf):
         raise ValueError(
-            f"norm: ord of matrices must be 'fro', 1, -1, inf or -inf, got {order!r}: "
-            "singular values have no op"
+            "norm: ord of matrices must be 'fro', 'nuc', 1, -1, 2, -2, inf or -inf, "
+            f"got {order!r}"
         )
     along = rows if order in (1, -1) else columns
     other = columns if along == rows else rows
     sums = sum(absolute(x), along, keepdims=True)
     result = (max if order > 0 else min)(sums, other, keepdims=True)
     return result if keepdims else sum(result, axes)
+
+
+def _norm_of_values(x: Any, order: Any, axes: Any, keepdims: bool) -> Any:
+    """Return the largest or smallest singular value of matrices, or their sum."""
+    lengths = lengths_of(x)
+    rest = [i for i in range(len(lengths)) if i not in axes]
+    values = OutputsOfOne("svd", {})(reordered(x, [*rest, *axes]))[1]
+    result = (sum if order == "nuc" else max if order == 2 else min)(values, -1)
+    kept = [1 if i in axes else n for i, n in enumerate(lengths)]
+    return reshaped(result, kept) if keepdims else result
 
 
 @documented

@@ -33,6 +33,7 @@ __all__ = [
     "combined",
     "described",
     "documented",
+    "joined",
     "lengths_of",
     "of_one",
     "of_two",
@@ -50,6 +51,12 @@ N : int
     The number of rows.
 a : SymbolicTensor
     The input.
+lstsq.a : SymbolicTensor or array_like
+    The matrices.
+solve.a : SymbolicTensor or array_like
+    The matrices.
+solve_triangular.a : SymbolicTensor or array_like
+    The matrices.
 approximate : bool, default True
     Whether to approximate with tanh.
 array : SymbolicTensor
@@ -79,10 +86,18 @@ axisb : int, default -1
     The axis of the vectors of x2.
 axisc : int, default -1
     The axis of the vectors of the result.
+lstsq.b : SymbolicTensor or array_like
+    The columns, or one vector for each matrix.
+solve.b : SymbolicTensor or array_like
+    The columns, or one vector for each matrix.
+solve_triangular.b : SymbolicTensor or array_like
+    The columns, or one vector for each matrix.
 b : float, default 4
     How smooth the bend at 0 is.
 base : float, default 10
     The base of the powers.
+beam_width : int, default 100
+    How many beginnings of sequences are kept after each step.
 beta : SymbolicTensor or array_like, optional
     The shift, of the length of the axis.
 kaiser.beta : float
@@ -95,6 +110,8 @@ histogram.bins : int, default 10
     The number of bins.
 block_size : int
     The side of a block.
+center : bool, default True
+    Whether a window's middle, and not its start, is at its place.
 choicelist : sequence of SymbolicTensor or array_like
     What to take where the condition of the same position holds.
 condition : SymbolicTensor
@@ -117,6 +134,10 @@ depthwise_kernel : SymbolicTensor or array_like
     The kernel (..., channels, multiplier) of each channel.
 destination : int or sequence of int
     Their new positions.
+compute_uv : bool, default True
+    Whether to return vectors, too.
+dilation : int or tuple of int, default 1
+    The distance of the elements of a window, along each axis.
 dilation_rate : int or tuple of int, default 1
     The distance of the kernel's elements along each axis.
 dtype : str
@@ -129,12 +150,20 @@ epsilon : float, optional
     Added to, or the least of, what is divided by.
 equal_nan : bool, default False
     Whether NaN is close to NaN.
+fft_length : int, optional
+    The length of the transform.
+stft.fft_length : int
+    The length of a transform, at least that of a window.
+istft.fft_length : int
+    The length of a transform, at least that of a window.
 fill_value : float
     The value of all elements.
 flash_attention : bool, optional
     How scores are computed is planned; True is refused.
 from_logits : bool, default False
     Whether the output has logits in the place of probabilities.
+full_matrices : bool, default True
+    Whether to complete the vectors to square matrices.
 gamma : SymbolicTensor or array_like, optional
     The factor, of the length of the axis.
 increasing : bool, default False
@@ -145,6 +174,8 @@ indices_or_sections : int or sequence of int
     The number of parts, or the indices where to split.
 inputs : SymbolicTensor
     The input.
+ctc_decode.inputs : SymbolicTensor
+    Logits (N, steps, classes).
 multi_hot.inputs : SymbolicTensor
     The classes, in int32; negative ones are left out.
 invert : bool, default False
@@ -171,14 +202,24 @@ dot_product_attention.key : SymbolicTensor
     The keys (N, steps, heads, size).
 key : object
     Integers, slices, None and ``...``; the batch comes first.
+kernel_size : int or tuple of int
+    The lengths of a window.
 kth : int
     The position, in ascending order, before which no element is larger.
 mask : SymbolicTensor or array_like, optional
     Not 0 where a key counts (N, heads or 1, queries, keys).
+length : int, optional
+    The length of the signal; by default that of all windows.
+lower : bool, default False
+    Whether the lower triangle is read, and not the upper one.
+mask_index : int, default 0
+    The class of blanks.
 max_val : float
     The largest value that the signal may have.
 mean : SymbolicTensor or array_like
     The mean, of the length of the axis.
+merge_repeated : bool, default True
+    Whether a label that is repeated without a blank stands once; of "greedy".
 method : str, default "linear"
     How to interpolate: ``"linear"``, ``"lower"``, ``"higher"``, ``"midpoint"`` or
     ``"nearest"``.
@@ -186,6 +227,8 @@ minlength : int
     The length of the result: numbers are less.
 correlate.mode : str, default "valid"
     ``"valid"``, ``"same"`` or ``"full"``.
+qr.mode : str, default "reduced"
+    ``"reduced"``, or ``"complete"`` for a square orthogonal factor.
 pad.mode : str, default "constant"
     ``"constant"``, ``"reflect"``, ``"symmetric"``, ``"edge"`` or ``"wrap"``.
 diff.n : int, default 1
@@ -211,19 +254,29 @@ batch_normalization.offset : SymbolicTensor or array_like, optional
 offset : int, default 0
     The diagonal: above the main one if positive.
 ord : int, float or str, optional
-    The order: a number, inf, -inf, or ``"fro"``; by default 2.
+    The order: a number, inf, -inf, ``"fro"`` or ``"nuc"``; by default 2.
 order : int or float, default 2
     The order of the norm.
 output : SymbolicTensor
     The predictions.
+ctc_loss.output : SymbolicTensor or array_like
+    Logits (N, steps, classes).
+output_length : SymbolicTensor or array_like
+    The number of steps of each sample, in int32.
 output_padding : None
     Accepted for Keras's programs; any other value is refused.
+fold.output_size : int or tuple of int
+    The height and width of the images.
 output_size : int or tuple of int
     The lengths of the result, without batch and channels.
 pad_width : int or sequence of (int, int)
     Lengths before and after, for each axis; those of the batch are 0.
 conv.padding : str, default "valid"
     ``"valid"``, ``"same"``, or for one axis ``"causal"``.
+fold.padding : int or tuple of int, default 0
+    Zeros around the images, along each axis.
+unfold.padding : int or tuple of int, default 0
+    Zeros around the images, along each axis.
 padding : str, default "valid"
     ``"valid"`` or ``"same"``.
 pattern : str
@@ -246,6 +299,8 @@ query : SymbolicTensor
     The queries (N, steps, heads, size).
 range : tuple of float
     The least and the largest number that count.
+rcond : float, optional
+    The share of the largest singular value up to which values count as 0.
 reduction : str, optional
     ``"add"``, ``"max"``, ``"min"`` or ``"mul"`` to combine old values with new
     ones.
@@ -259,6 +314,12 @@ dot_product_attention.scale : float, optional
     The factor of the scores; by default ``1 / sqrt(size)``.
 scale : SymbolicTensor or array_like, optional
     The factor, of the length of the axis.
+sequence_length : int
+    The length of a window.
+sequence_lengths : SymbolicTensor or array_like
+    The number of steps of each sample, in int32.
+sequence_stride : int
+    The distance of windows.
 segment_ids : SymbolicTensor or array_like
     The segment of each row, in int32.
 shape : tuple of int
@@ -283,16 +344,30 @@ step : float, optional
     The distance of the numbers; by default 1.
 stop : float
     The end.
+strategy : str, default "greedy"
+    ``"greedy"`` or ``"beam_search"``.
+stride : int or tuple of int, default 1
+    The distance of windows, along each axis.
 strides : int or tuple of int
     The steps of the window along each axis; for pooling `pool_size` by default.
 target : SymbolicTensor or array_like
     The truth.
+ctc_loss.target : SymbolicTensor or array_like
+    Labels (N, places), in int32.
+target_length : SymbolicTensor or array_like
+    The number of labels of each sample, in int32.
 targets : SymbolicTensor
     The classes (N,), in int32.
 tensor : SymbolicTensor
     The input.
 threshold : float
     The largest number that is replaced.
+tol : float, optional
+    The largest singular value that counts as 0; by default relative to the largest.
+top_paths : int, default 1
+    How many sequences are returned; of "beam_search".
+upper : bool, default False
+    Whether the factor is upper, and not lower triangular.
 updates : SymbolicTensor or array_like
     What replaces the part.
 value : SymbolicTensor
@@ -307,8 +382,20 @@ variable : SymbolicTensor
     The input.
 variance : SymbolicTensor or array_like
     The variance, of the length of the axis.
+window : str or array_like or None, default "hann"
+    ``"hann"``, ``"hamming"``, the numbers of a window, or None for ones.
 weights : SymbolicTensor or array_like, optional
     The weights; by default all are equal.
+fft.x : tuple of SymbolicTensor
+    The real and the imaginary part.
+fft2.x : tuple of SymbolicTensor
+    The real and the imaginary part.
+ifft2.x : tuple of SymbolicTensor
+    The real and the imaginary part.
+irfft.x : tuple of SymbolicTensor
+    The real and the imaginary part.
+istft.x : tuple of SymbolicTensor
+    The real and the imaginary part (..., windows, frequencies).
 x : SymbolicTensor
     The input.
 x1 : SymbolicTensor, array_like or float
@@ -432,7 +519,13 @@ def combined(op: str, operands: Sequence[Any], attributes: Any = None) -> Any:
     """Return an element-wise op of tensors, arrays and numbers, after broadcasting."""
     if not any(isinstance(each, SymbolicTensor) for each in operands):
         raise TypeError(f"{op} needs a symbolic tensor, got {operands!r}")
-    tensors = [as_tensor(each, op, floats=True) for each in operands]
+    return joined(
+        op, [as_tensor(each, op, floats=True) for each in operands], attributes
+    )
+
+
+def joined(op: str, tensors: Sequence[SymbolicTensor], attributes: Any = None) -> Any:
+    """Return an element-wise op of tensors after broadcasting."""
     if any(each.whole for each in tensors):
         check_batch(op, tensors)
         return OfWeight(op, attributes)(tensors)

@@ -11,11 +11,18 @@ from memcfg.nn import activations
 from memcfg.nn._argument_checks import constant, integer
 from memcfg.nn.layers import SymbolicTensor
 from memcfg.nn.layers import _operators as operators
-from memcfg.nn.layers._operators import Filled, Function, Power, Reciprocal
+from memcfg.nn.layers._operators import (
+    Filled,
+    Function,
+    Power,
+    Reciprocal,
+    as_tensor,
+)
 from memcfg.nn.ops._declaring import (
     binary,
     combined,
     documented,
+    joined,
     of_one,
     of_two,
     tensor_of,
@@ -33,6 +40,13 @@ __all__ = [
     "arctan",
     "arctan2",
     "arctanh",
+    "bitwise_and",
+    "bitwise_invert",
+    "bitwise_left_shift",
+    "bitwise_not",
+    "bitwise_or",
+    "bitwise_right_shift",
+    "bitwise_xor",
     "cast",
     "cbrt",
     "ceil",
@@ -58,6 +72,7 @@ __all__ = [
     "fmax",
     "fmin",
     "fmod",
+    "gcd",
     "gelu",
     "greater",
     "greater_equal",
@@ -72,7 +87,9 @@ __all__ = [
     "isneginf",
     "isposinf",
     "isreal",
+    "lcm",
     "ldexp",
+    "left_shift",
     "less",
     "less_equal",
     "log",
@@ -91,11 +108,13 @@ __all__ = [
     "multiply",
     "nan_to_num",
     "negative",
+    "nextafter",
     "not_equal",
     "power",
     "rad2deg",
     "real",
     "reciprocal",
+    "right_shift",
     "round",
     "rsqrt",
     "saturate_cast",
@@ -555,3 +574,79 @@ def ldexp(x1: Any, x2: Any) -> Any:
     """Return ``x1 * 2**x2``."""
     factor = exp2(x2) if isinstance(x2, SymbolicTensor) else np.exp2(x2)
     return multiply(x1, factor)
+
+
+# Integers
+
+
+def _of_integers(name: str, op: str, x: Any, y: Any) -> Any:
+    """Return an element-wise op of integers, after broadcasting."""
+    if not isinstance(x, SymbolicTensor) and not isinstance(y, SymbolicTensor):
+        raise TypeError(f"{name} needs a symbolic tensor, got {x!r} and {y!r}")
+    tensors = [as_tensor(each, name) for each in (x, y)]
+    for each in tensors:
+        if each.sample_dtype != "int32":
+            raise TypeError(
+                f"{name} takes integers in int32, got {each.sample_dtype}: use ops.cast"
+            )
+    return joined(op, tensors)
+
+
+@documented
+def bitwise_and(x: Any, y: Any) -> Any:
+    """Return the bits that both integers have."""
+    return _of_integers("bitwise_and", "bitwise_and", x, y)
+
+
+@documented
+def bitwise_or(x: Any, y: Any) -> Any:
+    """Return the bits that one of two integers has."""
+    return _of_integers("bitwise_or", "bitwise_or", x, y)
+
+
+@documented
+def bitwise_xor(x: Any, y: Any) -> Any:
+    """Return the bits that exactly one of two integers has."""
+    return _of_integers("bitwise_xor", "bitwise_xor", x, y)
+
+
+@documented
+def bitwise_not(x: Any) -> Any:
+    """Return the bits that an integer does not have."""
+    return _of_integers("bitwise_not", "bitwise_xor", x, -1)
+
+
+bitwise_invert = bitwise_not
+
+
+@documented
+def left_shift(x: Any, y: Any) -> Any:
+    """Return integers with their bits moved up by 0 to 31 places; otherwise 0."""
+    return _of_integers("left_shift", "left_shift", x, y)
+
+
+@documented
+def right_shift(x: Any, y: Any) -> Any:
+    """Return integers with their bits moved down; the sign is kept."""
+    return _of_integers("right_shift", "right_shift", x, y)
+
+
+bitwise_left_shift, bitwise_right_shift = left_shift, right_shift
+
+
+@documented
+def gcd(x1: Any, x2: Any) -> Any:
+    """Return the greatest common divisors of integers."""
+    return _of_integers("gcd", "greatest_common_divisor", x1, x2)
+
+
+@documented
+def lcm(x1: Any, x2: Any) -> Any:
+    """Return the least common multiples of integers."""
+    return _of_integers("lcm", "least_common_multiple", x1, x2)
+
+
+@documented
+def nextafter(x1: Any, x2: Any) -> Any:
+    """Return the float32 next to x1 in the direction of x2; it has no gradient."""
+    return combined("next_after", [x1, x2])

@@ -604,21 +604,21 @@ def slice_update(inputs: Any, start_indices: Any, updates: Any) -> Any:
 @documented
 def tril(x: Any, k: int = 0) -> Any:
     """Return matrices with zeros above the k-th diagonal."""
-    return _triangle(x, k, "tril", np.tril)
+    return _triangle(x, k, "tril", 1)
 
 
 @documented
 def triu(x: Any, k: int = 0) -> Any:
     """Return matrices with zeros below the k-th diagonal."""
-    return _triangle(x, k, "triu", np.triu)
+    return _triangle(x, k, "triu", 0)
 
 
-def _triangle(x: Any, k: int, name: str, kept: Any) -> Any:
+def _triangle(x: Any, k: int, name: str, lower: int) -> Any:
     lengths = lengths_of(tensor_of(x, name))
     if len(lengths) < 2 or None in lengths[-2:]:
         raise ValueError(f"{name}: {x!r} has no matrices in its last two axes")
-    mask = kept(np.ones(lengths[-2:], np.float32), integer(k, f"{name}: k", None))
-    return where(mask, x, 0.0)
+    given = {"lower": lower, "offset": integer(k, f"{name}: k", None)}
+    return Function("triangle", given)(x)
 
 
 @documented

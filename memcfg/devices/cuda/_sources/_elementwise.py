@@ -18,11 +18,11 @@ from memcfg.devices.cuda._sources._writer import CTYPES, Writer, blocks_of, f32,
 from memcfg.ops._nodes import CONDITIONS, NODES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from memcfg.devices.cuda._sources._launch import Argument
 
-__all__ = ["write_elementwise"]
+__all__ = ["FAMILY", "write_elementwise"]
 
 _LATE_BLOCKS = 1024  # max. blocks if each has to compute late numbers
 
@@ -190,3 +190,54 @@ def write_elementwise(writer: Writer) -> None:
         if spec.size != writer.outputs[0].size:
             raise writer.fail("has outputs of several sizes")
     _Translator(writer).write()
+
+
+# Of two operands of one dtype, beside the formulas: what computes an element.
+_OF_TWO = {
+    "bitwise_and": "a & b",
+    "bitwise_or": "a | b",
+    "bitwise_xor": "a ^ b",
+    "left_shift": "b >= 0 && b < 32 ? static_cast<int>(static_cast<u32>(a) << b) : 0",
+    "right_shift": "a >> (b >= 0 && b < 32 ? b : 31)",
+    "greatest_common_divisor": "static_cast<int>(divisor(a, b))",
+    "least_common_multiple": "static_cast<int>(multiple(a, b))",
+    "next_after": "nextafterf(a, b)",
+}
+_DIVISORS = """
+typedef unsigned int u32;
+typedef long long i64;
+const auto divisor = [](i64 x, i64 y) -> i64 {
+  x = x < 0 ? -x : x;
+  y = y < 0 ? -y : y;
+  while (y != 0) {
+    const i64 rest = x % y;
+    x = y;
+    y = rest;
+  }
+  return x;
+};
+const auto multiple = [&](i64 x, i64 y) -> i64 {
+  const i64 most = divisor(x, y);
+  const i64 result = most == 0 ? 0 : x / most * y;
+  return result < 0 ? -result : result;
+};
+"""
+
+
+def _write_of_two(writer: Writer) -> None:
+    dtype = writer.inputs[0].dtype
+    writer.need([dtype] * 2, [dtype])
+    kind = CTYPES[dtype]
+    writer.loop(
+        f"{_DIVISORS}const {kind} a = x1[i], b = x2[i];\n"
+        f"y[i] = {_OF_TWO[writer.op_type]};",
+        {
+            f"const {kind}* x1": writer.operand(0),
+            f"const {kind}* x2": writer.operand(1),
+            f"{kind}* y": writer.output(),
+        },
+        writer.outputs[0].size,
+    )
+
+
+FAMILY: dict[str, Callable[[Writer], None]] = dict.fromkeys(_OF_TWO, _write_of_two)

@@ -8,14 +8,16 @@ from memcfg import ops
 from memcfg.devices.cuda._sources import (
     _attention_kernels,
     _cell_kernels,
+    _elementwise,
+    _matrix_kernels,
     _movements,
     _products,
     _reductions,
     _row_kernels,
+    _sequence_kernels,
     _sorted_rows,
     _window_kernels,
 )
-from memcfg.devices.cuda._sources._elementwise import write_elementwise
 from memcfg.devices.cuda._sources._writer import CTYPES, Writer
 from memcfg.errors import GraphError, KernelError
 
@@ -30,13 +32,16 @@ __all__ = ["cuda_source", "has_source"]
 _FAMILIES: dict[str, Callable[[Writer], None]] = {
     **_attention_kernels.FAMILY,
     **_cell_kernels.FAMILY,
+    **_elementwise.FAMILY,
+    **_matrix_kernels.FAMILY,
     **_movements.FAMILY,
     **_sorted_rows.FAMILY,
     **_products.FAMILY,
     **_reductions.FAMILY,
     **_row_kernels.FAMILY,
+    **_sequence_kernels.FAMILY,
     **_window_kernels.FAMILY,
-    "chain": write_elementwise,
+    "chain": _elementwise.write_elementwise,
 }
 
 
@@ -78,7 +83,11 @@ def cuda_source(
         numbers = kind.kernel_attributes(attributes)
     except GraphError as error:
         raise KernelError(f"kernel {op_type!r} for CUDA: {error}") from None
-    write = write_elementwise if kind.formula is not None else _FAMILIES.get(op_type)
+    write = (
+        _elementwise.write_elementwise
+        if kind.formula is not None
+        else _FAMILIES.get(op_type)
+    )
     if write is None:
         raise KernelError(f"there is no CUDA kernel of type {op_type!r}")
     if kind.arity not in (None, len(inputs)):

@@ -1,0 +1,76 @@
+// Bits and divisors of int32, element by element, and the float next to another.
+#include <cmath>
+#include <cstdint>
+#include <numeric>
+
+#include "kernels/function_kernel.hpp"
+#include "kernels/parallel.hpp"
+
+namespace memcfg {
+namespace {
+
+using Index = std::int32_t;
+using Bits = std::uint32_t;
+
+constexpr Index kBits = 32;
+
+bool is_shift(Index by) {
+  return by >= 0 && by < kBits;
+}
+
+Index and_of(Index a, Index b) {
+  return a & b;
+}
+Index or_of(Index a, Index b) {
+  return a | b;
+}
+Index xor_of(Index a, Index b) {
+  return a ^ b;
+}
+Index left_of(Index a, Index b) {
+  return is_shift(b) ? static_cast<Index>(static_cast<Bits>(a) << b) : 0;
+}
+Index right_of(Index a, Index b) {
+  return a >> (is_shift(b) ? b : kBits - 1);
+}
+// In 64 bits, of which the lower ones are kept: -2^31 has a magnitude.
+Index divisor_of(Index a, Index b) {
+  return static_cast<Index>(std::gcd(std::int64_t{a}, std::int64_t{b}));
+}
+Index multiple_of(Index a, Index b) {
+  return static_cast<Index>(std::lcm(std::int64_t{a}, std::int64_t{b}));
+}
+float next_of(float a, float b) {
+  return std::nextafter(a, b);
+}
+
+template <class T, T (*function)(T, T)>
+KernelPtr make(const KernelSpec& spec) {
+  const char* dtype = std::is_same_v<T, float> ? kFloat32 : kInt32;
+  const SpecReader reader(spec, {dtype, dtype}, {dtype});
+  const Count count = reader.count(spec.inputs[0]);
+  if (reader.count(spec.inputs[1]) != count) reader.fail("needs operands of one size");
+  const Bytes bytes = static_cast<Bytes>(count) * sizeof(T);
+  return function_kernel(
+      {{bytes, bytes}, {bytes}}, 0, [=](void* const* operands, void*) {
+        const T* a = input_as<T>(operands, 0);
+        const T* b = input_as<T>(operands, 1);
+        T* y = output_as<T>(operands, 2);
+        parallel_chunks(count, kChunk, [=](Count begin, Count length) {
+          MEMCFG_INDEPENDENT
+          for (Count i = begin; i < begin + length; ++i) y[i] = function(a[i], b[i]);
+        });
+      });
+}
+
+const KernelType kAnd{"bitwise_and", make<Index, and_of>};
+const KernelType kOr{"bitwise_or", make<Index, or_of>};
+const KernelType kXor{"bitwise_xor", make<Index, xor_of>};
+const KernelType kLeft{"left_shift", make<Index, left_of>};
+const KernelType kRight{"right_shift", make<Index, right_of>};
+const KernelType kDivisor{"greatest_common_divisor", make<Index, divisor_of>};
+const KernelType kMultiple{"least_common_multiple", make<Index, multiple_of>};
+const KernelType kNext{"next_after", make<float, next_of>};
+
+}  // namespace
+}  // namespace memcfg
