@@ -84,22 +84,10 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             ),
             "get": _GET.format("losses"),
             "deserialize serialize": _CONFIG,
-            "binary_crossentropy categorical_crossentropy "
-            "sparse_categorical_crossentropy": _FUNCTION,
-            "*_crossentropy *_error *hinge dice cosine_similarity huber kl_divergence "
-            "log_cosh poisson tversky": _FUNCTION,
         },
         "metrics": {
-            "*Correlation *_correlation": "compute it from predict's result",
             "get": _GET.format("metrics"),
             "deserialize serialize": _CONFIG,
-            "*_focal_crossentropy huber": (
-                "pass the loss of this name as a metric: metrics=[...]"
-            ),
-            "binary_crossentropy categorical_crossentropy "
-            "sparse_categorical_crossentropy": _FUNCTION,
-            "*_accuracy *_crossentropy *_error *hinge kl_divergence log_cosh "
-            "poisson": _FUNCTION,
         },
         "optimizers": {
             "Ftrl": "it is for sparse linear models: use Adagrad",
@@ -189,7 +177,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
 
 _WHOLE = "use Model.save and models.load_model, or copy.deepcopy"
 _PENALTY = "pass activity_regularizer to a layer, or compute it in the loss"
-_METRIC = "a metric is traced: write `values`, or `trace` and `result`"
 
 ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     kind: by_name(rows)
@@ -222,7 +209,6 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
         },
         "Metric": {
             "reset_states": "use reset_state",
-            "add_variable add_weight variables": _METRIC,
         },
         "Optimizer": {
             "minimize": (
@@ -233,7 +219,6 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     }.items()
 }
 NEVER_CALLED: Mapping[str, Mapping[str, str]] = {
-    "Metric": {"update_state": _METRIC},
     "Optimizer": {"update_step": "use the most similar optimizer"},
 }
 
