@@ -50,7 +50,6 @@ VALUES = (
     ("logit_soft_cap", {"ReversibleEmbedding"}, 9.0, "no `logit_soft_cap`"),
     ("shape", {"Input"}, (None, 3), "known lengths of a sample"),
     ("use_multiprocessing", {"PyDataset", "Sequence"}, True, "threads only"),
-    ("factor", {"OrthogonalRegularizer"}, 0.01, "not supported: take `L2`"),
 )
 
 

@@ -19,7 +19,6 @@ __all__ = ["ABSENT", "ATTRIBUTES", "NEVER_CALLED", "absent", "reason"]
 
 _DATA = "prepare data before training: memcfg.data.Dataset.map takes any function"
 _TEXT = "turn text and categories into integers before training, with Dataset.map"
-_FUNCTION = "use the class, or its name as a string"
 _CONFIG = "objects are made by their constructors; copy.deepcopy copies models"
 _GET = "{} are made by their constructors or named by strings"
 _LATER = "not implemented yet"
@@ -107,27 +106,19 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "SwapEMAWeights": "use the optimizer's use_ema; fit ends with the averages",
         },
         "initializers": {
-            "IdentityInitializer": "use Identity",
-            "OrthogonalInitializer": "use Orthogonal",
             "STFT STFTInitializer stft": _DATA,
             "get": _GET.format("initializers"),
             "deserialize serialize": _CONFIG,
-            "*_normal *_uniform constant identity ones orthogonal truncated_normal "
-            "variance_scaling zeros": _FUNCTION,
         },
         "regularizers": {
             "get": _GET.format("regularizers"),
-            "orthogonal_regularizer": "use L2, or a subclass of Regularizer",
             "deserialize serialize": _CONFIG,
-            "l1 l1_l2 l2": _FUNCTION,
         },
         "constraints": {
             "get": _GET.format("constraints"),
             "deserialize serialize": _CONFIG,
-            "max_norm min_max_norm non_neg unit_norm": _FUNCTION,
         },
         "activations": {
-            "glu sparsemax threshold": "use it as a function of nn.ops, in a call",
             "deserialize serialize": _CONFIG,
         },
         "models": {

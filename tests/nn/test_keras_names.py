@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from internals import ABSENT, argument, instead, taken
 from scripts import script
 
@@ -282,17 +284,41 @@ def test_activations_are_functions_of_symbolic_tensors_and_settings_of_layers():
 
     x = mc.nn.Input((4,))
     for name in activations.__all__:
-        if name == "get":
+        if name in ("get", "glu", "sparsemax", "threshold"):
             continue
         function = getattr(activations, name)
         assert function(x).shape == (None, 4)
         assert activations.get(name) is function
         mc.nn.Dense(3, activation=function)
+    assert activations.glu(x).shape == (None, 2)
+    assert activations.get("sparsemax")(x).shape == (None, 4)
+    assert activations.threshold(x, 1, 0).shape == (None, 4)
+    for name in ("glu", "sparsemax"):
+        with pytest.raises(ValueError, match="has no axis 0 beside the batch"):
+            getattr(activations, name)(x, axis=0)
     assert mc.nn.Dense(3, activation=activations.relu).activation == "relu"
     assert activations.get(None) is activations.linear
     with pytest.raises(ValueError, match="unknown activation 'cube'"):
         activations.get("cube")
     assert activations.get(np.tanh) is np.tanh  # a function of one's own, perhaps
+
+
+@given(
+    shape=st.sampled_from([(2, 5), (3, 4, 1), (2, 3, 4)]),
+    axis=st.sampled_from([-1, 1]),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=20, deadline=None)
+def test_sparsemax_is_the_nearest_point_of_probabilities(shape, axis, seed):
+    """The threshold of each row is found by bisection."""
+    x = np.random.default_rng(seed).normal(size=shape)
+    low, high = x.max(axis, keepdims=True) - 1, x.max(axis, keepdims=True)
+    for _ in range(60):
+        middle = (low + high) / 2
+        more = np.maximum(x - middle, 0).sum(axis, keepdims=True) > 1
+        low, high = np.where(more, middle, low), np.where(more, high, middle)
+    found = mc.nn.activations.sparsemax(np.float32(x), axis=axis)
+    np.testing.assert_allclose(found, np.maximum(x - low, 0), atol=2e-6)
 
 
 def test_to_categorical():

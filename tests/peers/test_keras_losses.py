@@ -339,7 +339,16 @@ def test_penalties_train_as_in_keras(request):
                     bias_regularizer="l1",
                     activity_regularizer=penalty.L2(0.05),
                 ),
-                library.layers.Dense(2, kernel_regularizer=penalty.L2(0.3)),
+                library.layers.Dense(
+                    4, kernel_regularizer=penalty.OrthogonalRegularizer(0.2)
+                ),
+                library.layers.Dense(
+                    3,
+                    kernel_regularizer=penalty.orthogonal_regularizer(
+                        0.3, mode="columns"
+                    ),
+                ),
+                library.layers.Dense(2, kernel_regularizer=penalty.l2(0.3)),
             ]
         )
         model.compile("sgd", "mse", metrics=["mae"])
