@@ -42,7 +42,6 @@ VALUES = (
     ("attention_axes", {"MultiHeadAttention"}, (1,), "attention over all steps"),
     ("use_gate", {"MultiHeadAttention", "GroupQueryAttention"}, True, "no gate"),
     ("sliding_window", {"GroupQueryAttention"}, 2, "attention over all steps"),
-    ("lora_rank", {"Embedding"}, 2, "no `lora_rank`"),
     ("weights", {"Embedding", "Bidirectional"}, [1], "`set_weights` for `weights`"),
     ("tie_weights", {"ReversibleEmbedding"}, False, "tied weights"),
     ("mask_zero", {"ReversibleEmbedding"}, True, "no mask"),

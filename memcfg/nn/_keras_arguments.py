@@ -28,7 +28,6 @@ class Reason(NamedTuple):
 
 
 _FLAGS = (False, True)
-_LORA = Reason("freeze the layer, and add Dense(rank) and Dense(units) in parallel")
 _STEP = Reason("a step is one planned program: leave it out", ("auto", False))
 _RENORM = Reason("renorm is not implemented: for small batches use GroupNormalization")
 _DRAWN = Reason("use model.summary() and model.graph()", (False,))
@@ -69,8 +68,6 @@ ARGUMENTS: dict[str, Reason] = {
     "renorm_clipping": _RENORM,
     "renorm_momentum": _RENORM._replace(same=(0.99,)),
     "synchronized": Reason("a model is on one device", (False,)),
-    "lora_rank": _LORA,
-    "lora_alpha": _LORA,
     "quantization_config": Reason("weights are float32"),
     "gptq_unpacked_column_size": Reason("weights are float32"),
     "noise_shape": Reason("to drop whole channels, use SpatialDropout1D or 2D"),

@@ -1702,6 +1702,12 @@ class Model(FixedAttributes):
             layer._claim(self)
         self._replace(Parts(network, compiled, session))
 
+    def _renew(self) -> None:
+        """Take over the weights that a layer has got or frozen."""
+        with self._lock.step():
+            self._lock.require_no_session(self._trained_elsewhere())
+            self._adopt(self._built_network().renewed())
+
     def _gather(self) -> None:
         """Take back the values of shared layers that another model has used since.
 

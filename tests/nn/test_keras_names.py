@@ -70,7 +70,7 @@ def test_an_argument_is_taken_or_refused_in_words():
                 function(**{name: object()})
             assert argument(name).words in str(error.value)
             refused.add(name)
-    assert refused >= {"run_eagerly", "lora_rank", "sparse", "zipped"}
+    assert refused >= {"run_eagerly", "renorm", "sparse", "zipped"}
 
 
 DIFFERENT = [
@@ -145,8 +145,8 @@ def test_values_of_keras_that_change_nothing_are_taken():
         mc.nn.Dense(3, autocast=False)
     with pytest.raises(TypeError, match=r"Model.compile does not .*program of its own"):
         model.compile("sgd", "mse", steps_per_execution=True + 1)
-    with pytest.raises(TypeError, match=r"Dense does not .*freeze.*\. It must be None"):
-        mc.nn.Dense(3, lora_rank=2)
+    with pytest.raises(TypeError, match=r"Dense does not .*float32\. It must be None"):
+        mc.nn.Dense(3, quantization_config=2)
     with pytest.raises(TypeError, match="unexpected keyword argument 'unit'"):
         mc.nn.Dense(unit=3)
 
@@ -186,8 +186,8 @@ def test_a_layer_of_a_users_hands_arguments_on():
             self.units = units
 
     assert Own(3, name="own", autocast=True, trainable=False).trainable is False
-    with pytest.raises(TypeError, match=r"Layer does not .*'lora_rank'"):
-        Own(3, lora_rank=2)
+    with pytest.raises(TypeError, match=r"Layer does not .*'renorm'"):
+        Own(3, renorm=True)
 
 
 MADE = {  # layers that need arguments

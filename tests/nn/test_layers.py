@@ -156,7 +156,7 @@ def test_what_cannot_be_honoured_raises(call, message):
         lambda: nn.Dense(True),
         lambda: nn.Dense(4, name=3),
         lambda: nn.Dense(4, kernel_initializer=3),
-        lambda: nn.Dense(4, kernel_initializer=nn.HeNormal),
+        lambda: nn.Dense(4, kernel_initializer=nn.Dense),
         lambda: nn.Dropout("0.5"),
         lambda: nn.Dropout(0.5, seed=1.5),
         lambda: nn.BatchNormalization(axis="last"),

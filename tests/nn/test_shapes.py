@@ -304,7 +304,7 @@ def test_an_embedding_looks_rows_up_and_learns_them():
         ({"input_dim": 0}, ValueError, "input_dim must be positive"),
         ({"weights": [np.ones((4, 2))]}, ValueError, "set_weights"),
         ({"embeddings_constraint": "tight"}, ValueError, "unknown constraint"),
-        ({"lora_rank": 2}, ValueError, "lora_rank must be None"),
+        ({"lora_alpha": 2}, ValueError, "pass lora_rank, too"),
         ({"output": 2}, TypeError, "unexpected arguments: output"),
     ],
 )
