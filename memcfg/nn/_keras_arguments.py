@@ -35,9 +35,6 @@ _SCALES = Reason("use VarianceScaling with your own scale, or a subclass of it")
 _SAVED = Reason("a model is one file, which is replaced atomically", (True,))
 _PARALLEL = Reason("use Dataset.map(f, num_parallel_calls), which works in parallel")
 _RATE = Reason("use learning_rate, with a schedule of optimizers.schedules if needed")
-_MASK = Reason(
-    "masks come with the sequences, from Masking or Embedding(mask_zero=True)"
-)
 _LINES = Reason(
     "summary fits the terminal; see model.layers and model.weights for more"
 )
@@ -70,11 +67,12 @@ ARGUMENTS: dict[str, Reason] = {
     "synchronized": Reason("a model is on one device", (False,)),
     "quantization_config": Reason("weights are float32"),
     "gptq_unpacked_column_size": Reason("weights are float32"),
-    "noise_shape": Reason("to drop whole channels, use SpatialDropout1D or 2D"),
     "batch_input_shape": Reason("use Input(shape, batch_size)"),
     "weights": Reason("use layer.set_weights once shapes are known"),
     # calls of layers
-    **dict.fromkeys(("mask", "query_mask", "value_mask", "key_mask"), _MASK),
+    "mask": Reason(
+        "masks come with the sequences, from Masking or Embedding(mask_zero=True)"
+    ),
     # Input and add_weight
     "sparse": Reason("arrays are dense", (False,)),
     "ragged": Reason("arrays are dense: pad_sequences and Masking", (False,)),

@@ -65,10 +65,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "FlaxLayer JaxLayer TFSMLayer TorchModuleWrapper": (
                 "memcfg cannot trace layers of other frameworks"
             ),
-            "ActivityRegularization": (
-                "pass activity_regularizer to the layer before it"
-            ),
-            "AlphaDropout": "use Dropout or GaussianDropout",
             "InputLayer": "use Input(shape)",
             "InputSpec": "a layer checks its inputs when it is called",
             "deserialize serialize": _CONFIG,

@@ -46,7 +46,6 @@ def test_every_name_of_keras_can_be_imported_or_says_why_not(room):
         ("from memcfg.nn.applications.resnet import ResNet50", r"memcfg\.models"),
         ("import memcfg.nn.mixed_precision", "set_dtype_policy"),
         ("from memcfg.nn import datasets", "scikit-learn"),
-        ("from memcfg.nn.layers import AlphaDropout", "GaussianDropout"),
         ("from memcfg.nn.layers import Dence", "did you mean 'Dense'"),
         (
             "from memcfg.nn.losses import Squaredhinge",

@@ -248,7 +248,9 @@ def test_a_call_takes_arguments_or_refuses_them_in_words(kind):
     made, given, more = a_call(kind)
     for name in NAMES["calls"][kind]:
         if name.endswith("mask") and name not in MASKED and kind != "Lambda":
-            with pytest.raises(TypeError, match=r"'.*mask': masks come with"):
+            with pytest.raises(
+                TypeError, match=r"a mask is a symb|mask must be a list"
+            ):
                 made(given, **more, **{name: object()})
             made(given, **more, **{name: None})
         if name == "training":
@@ -265,8 +267,8 @@ def test_a_model_in_a_model_refuses_what_it_would_ignore():
 
 
 def test_at_the_top_too():
-    with pytest.raises(AttributeError, match=r"'AlphaDropout': use Dropout"):
-        _ = mc.nn.AlphaDropout
+    with pytest.raises(AttributeError, match=r"'OrbaxCheckpoint': use Model"):
+        _ = mc.nn.OrbaxCheckpoint
     place = "it is in nn.losses and nn.metrics"
     with pytest.raises(AttributeError, match=f"'MeanSquaredError': {place}"):
         _ = mc.nn.MeanSquaredError

@@ -81,6 +81,8 @@ from memcfg.nn.layers._merge import (
     subtract,
 )
 from memcfg.nn.layers._noise import (
+    ActivityRegularization,
+    AlphaDropout,
     Dropout,
     GaussianDropout,
     GaussianNoise,
@@ -173,6 +175,7 @@ __all__ = [
     "LSTM",
     "RNN",
     "Activation",
+    "ActivityRegularization",
     "AdaptiveAveragePooling1D",
     "AdaptiveAveragePooling2D",
     "AdaptiveAveragePooling3D",
@@ -181,6 +184,7 @@ __all__ = [
     "AdaptiveMaxPooling3D",
     "Add",
     "AdditiveAttention",
+    "AlphaDropout",
     "Attention",
     "Average",
     "AveragePooling1D",

@@ -11,7 +11,7 @@ from memcfg.nn._argument_checks import (
 )
 from memcfg.nn.initializers import get_initializer
 from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec
-from memcfg.nn.layers._low_rank import Adaptable
+from memcfg.nn.layers._low_rank import _Adaptable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 
-class Dense(Adaptable):
+class Dense(_Adaptable):
     """Multiply the last axis by a matrix: ``y = activation(x @ kernel + bias)``.
 
     Parameters

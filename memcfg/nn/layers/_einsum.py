@@ -18,7 +18,7 @@ from memcfg.nn.initializers import (
     get_initializer,
 )
 from memcfg.nn.layers._layer import Scope, Shape, WeightSpec, show_shape
-from memcfg.nn.layers._low_rank import Adaptable
+from memcfg.nn.layers._low_rank import _Adaptable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -80,7 +80,7 @@ class _Terms(NamedTuple):
         return tuple(self.lengths[each] for each in term)
 
 
-class EinsumDense(Adaptable):
+class EinsumDense(_Adaptable):
     """Multiply by a kernel by Einstein's convention, such as ``"btf,fu->btu"``.
 
     Parameters

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from memcfg.nn._argument_checks import integer
 from memcfg.nn.initializers import get_initializer
 from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec
-from memcfg.nn.layers._low_rank import Adaptable
+from memcfg.nn.layers._low_rank import _Adaptable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Embedding", "PositionEmbedding", "ReversibleEmbedding"]
 
 
-class Embedding(Adaptable):
+class Embedding(_Adaptable):
     """Look up a vector for each index.
 
     An index out of range raises an error if it comes from an input array. Otherwise its

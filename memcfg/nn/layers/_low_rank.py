@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
     from memcfg.nn.layers._layer import Scope
 
-__all__ = ["Adaptable"]
-
 
 class _LowRank(NamedTuple):
     """The rank and the scale of an addition, and its first values."""
@@ -26,7 +24,7 @@ class _LowRank(NamedTuple):
     b_initializer: Initializer
 
 
-class Adaptable(Layer):
+class _Adaptable(Layer):
     """A layer of a weight that can be frozen, and adapted by an addition of low rank.
 
     References
