@@ -93,9 +93,6 @@ ARGUMENTS: dict[str, Reason] = {
     "profile_batch": Reason("use model.memory_report(), which measures a step", (0,)),
     "embeddings_freq": Reason("only scalars are written", (0,)),
     "embeddings_metadata": Reason("only scalars are written"),
-    "raise_error": Reason(
-        "leave the callback out: fit raises NonFiniteLossError by default", (False,)
-    ),
     # initializers
     "input_axes": _SCALES,
     "output_axes": _SCALES,

@@ -85,14 +85,12 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "deserialize serialize": _CONFIG,
         },
         "optimizers": {
-            "Ftrl": "it is for sparse linear models: use Adagrad",
             "LossScaleOptimizer": (
                 "gradients are float32: pass the inner optimizer alone"
             ),
             "MultiOptimizer OptimizerMap": (
                 "a model has one optimizer: freeze layers, and compile again"
             ),
-            "ScheduleFreeAdamW": "use AdamW with use_ema=True",
             "legacy": "Keras 3 has these under their own names only: optimizers.SGD",
         },
         "callbacks": {
