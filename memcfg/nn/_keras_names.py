@@ -59,9 +59,8 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "visualization": "use model.summary() and model.graph()",
         },
         "layers": {
-            "Random* RandAugment AugMix AutoContrast CutMix MixUp Equalization "
-            "*HistogramEqualization MaxNumBoundingBoxes *Spectrogram Pipeline "
-            "Solarization": _DATA,
+            "Random* RandAugment AugMix CutMix MixUp Equalization "
+            "*HistogramEqualization MaxNumBoundingBoxes *Spectrogram Pipeline": _DATA,
             "FlaxLayer JaxLayer TFSMLayer TorchModuleWrapper": (
                 "memcfg cannot trace layers of other frameworks"
             ),

@@ -154,6 +154,15 @@ MADE = {  # arguments with options, and the shape of a sample
 }
 # They compute on arrays alone: test_categories.py and test_augmentation.py.
 ON_ARRAYS = {
+    "AutoContrast",
+    "RandomColorDegeneration",
+    "RandomGrayscale",
+    "RandomHue",
+    "RandomInvert",
+    "RandomPosterization",
+    "RandomSaturation",
+    "RandomSharpness",
+    "Solarization",
     "CategoryEncoding",
     "Discretization",
     "HashedCrossing",

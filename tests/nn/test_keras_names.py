@@ -240,6 +240,9 @@ def a_call(kind):
 
 ON_ARRAYS = ("CategoryEncoding", "RandomCrop", "RandomRotation", "RandomTranslation")
 ON_ARRAYS += ("RandomZoom", "Resizing")  # no parts of models
+ON_ARRAYS += ("AutoContrast", "RandomColorDegeneration", "RandomGrayscale", "RandomHue")
+ON_ARRAYS += ("RandomInvert", "RandomPosterization", "RandomSaturation")
+ON_ARRAYS += ("RandomSharpness", "Solarization")
 CALLED = [k for k in NAMES["calls"] if hasattr(mc.nn, k) and k not in ON_ARRAYS]
 
 
