@@ -220,8 +220,9 @@ class RandomColorDegeneration(_TintLayer):
 
     def _changed(self, images: np.ndarray, factor: np.ndarray) -> np.ndarray:
         grey = _grey(images, "RandomColorDegeneration")
-        result: np.ndarray = images + factor * (grey - images)
-        return np.clip(result, *self.value_range)
+        low, high = self.value_range
+        result: np.ndarray = np.clip(images + factor * (grey - images), low, high)
+        return result
 
 
 class RandomGrayscale(_ColorLayer):

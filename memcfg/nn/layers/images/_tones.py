@@ -247,5 +247,6 @@ class RandomSharpness(_TintLayer):
             for column in range(3)
         )
         smooth = (around + 4 * images) / np.float32(13)
-        result: np.ndarray = images + (1 - 2 * factor) * (smooth - images)
-        return np.clip(result, *self.value_range)
+        mixed = images + (1 - 2 * factor) * (smooth - images)
+        result: np.ndarray = np.clip(mixed, *self.value_range)
+        return result
