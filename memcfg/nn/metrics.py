@@ -358,7 +358,8 @@ class Metric(FixedAttributes):
     ...
     ...     def result(self):
     ...         return self.most
-    >>> float(Largest()([0.0, 1.0], [2.0, 5.0]).numpy())
+    >>> import numpy as np
+    >>> float(Largest()(np.zeros(2), np.array([2.0, 5.0])).numpy())
     5.0
     """
 
