@@ -28,7 +28,6 @@ class Reason(NamedTuple):
 
 
 _FLAGS = (False, True)
-_LORA = Reason("freeze the layer, and add Dense(rank) and Dense(units) in parallel")
 _STEP = Reason("a step is one planned program: leave it out", ("auto", False))
 _RENORM = Reason("renorm is not implemented: for small batches use GroupNormalization")
 _DRAWN = Reason("use model.summary() and model.graph()", (False,))
@@ -36,9 +35,6 @@ _SCALES = Reason("use VarianceScaling with your own scale, or a subclass of it")
 _SAVED = Reason("a model is one file, which is replaced atomically", (True,))
 _PARALLEL = Reason("use Dataset.map(f, num_parallel_calls), which works in parallel")
 _RATE = Reason("use learning_rate, with a schedule of optimizers.schedules if needed")
-_MASK = Reason(
-    "masks come with the sequences, from Masking or Embedding(mask_zero=True)"
-)
 _LINES = Reason(
     "summary fits the terminal; see model.layers and model.weights for more"
 )
@@ -69,15 +65,14 @@ ARGUMENTS: dict[str, Reason] = {
     "renorm_clipping": _RENORM,
     "renorm_momentum": _RENORM._replace(same=(0.99,)),
     "synchronized": Reason("a model is on one device", (False,)),
-    "lora_rank": _LORA,
-    "lora_alpha": _LORA,
     "quantization_config": Reason("weights are float32"),
     "gptq_unpacked_column_size": Reason("weights are float32"),
-    "noise_shape": Reason("to drop whole channels, use SpatialDropout1D or 2D"),
     "batch_input_shape": Reason("use Input(shape, batch_size)"),
     "weights": Reason("use layer.set_weights once shapes are known"),
     # calls of layers
-    **dict.fromkeys(("mask", "query_mask", "value_mask", "key_mask"), _MASK),
+    "mask": Reason(
+        "masks come with the sequences, from Masking or Embedding(mask_zero=True)"
+    ),
     # Input and add_weight
     "sparse": Reason("arrays are dense", (False,)),
     "ragged": Reason("arrays are dense: pad_sequences and Masking", (False,)),
@@ -98,9 +93,6 @@ ARGUMENTS: dict[str, Reason] = {
     "profile_batch": Reason("use model.memory_report(), which measures a step", (0,)),
     "embeddings_freq": Reason("only scalars are written", (0,)),
     "embeddings_metadata": Reason("only scalars are written"),
-    "raise_error": Reason(
-        "leave the callback out: fit raises NonFiniteLossError by default", (False,)
-    ),
     # initializers
     "input_axes": _SCALES,
     "output_axes": _SCALES,

@@ -19,7 +19,6 @@ __all__ = ["ABSENT", "ATTRIBUTES", "NEVER_CALLED", "absent", "reason"]
 
 _DATA = "prepare data before training: memcfg.data.Dataset.map takes any function"
 _TEXT = "turn text and categories into integers before training, with Dataset.map"
-_FUNCTION = "use the class, or its name as a string"
 _CONFIG = "objects are made by their constructors; copy.deepcopy copies models"
 _GET = "{} are made by their constructors or named by strings"
 
@@ -59,16 +58,11 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "visualization": "use model.summary() and model.graph()",
         },
         "layers": {
-            "Random* RandAugment AugMix AutoContrast CutMix MixUp Equalization "
-            "*HistogramEqualization MaxNumBoundingBoxes *Spectrogram Pipeline "
-            "Solarization": _DATA,
+            "Random* RandAugment AugMix CutMix MixUp Equalization "
+            "*HistogramEqualization MaxNumBoundingBoxes *Spectrogram Pipeline": _DATA,
             "FlaxLayer JaxLayer TFSMLayer TorchModuleWrapper": (
                 "memcfg cannot trace layers of other frameworks"
             ),
-            "ActivityRegularization": (
-                "pass activity_regularizer to the layer before it"
-            ),
-            "AlphaDropout": "use Dropout or GaussianDropout",
             "InputLayer": "use Input(shape)",
             "InputSpec": "a layer checks its inputs when it is called",
             "deserialize serialize": _CONFIG,
@@ -76,32 +70,18 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
         "losses": {
             "get": _GET.format("losses"),
             "deserialize serialize": _CONFIG,
-            "binary_crossentropy categorical_crossentropy "
-            "sparse_categorical_crossentropy": _FUNCTION,
-            "*_crossentropy *_error *hinge *_cross_entropy circle cosine_similarity "
-            "ctc dice huber kl_divergence log_cosh poisson tversky": _FUNCTION,
         },
         "metrics": {
-            "*Correlation *_correlation": "compute it from predict's result",
             "get": _GET.format("metrics"),
             "deserialize serialize": _CONFIG,
-            "*_focal_crossentropy huber": (
-                "pass the loss of this name as a metric: metrics=[...]"
-            ),
-            "binary_crossentropy categorical_crossentropy "
-            "sparse_categorical_crossentropy": _FUNCTION,
-            "*_accuracy *_crossentropy *_error *hinge kl_divergence log_cosh "
-            "poisson": _FUNCTION,
         },
         "optimizers": {
-            "Ftrl": "it is for sparse linear models: use Adagrad",
             "LossScaleOptimizer": (
                 "gradients are float32: pass the inner optimizer alone"
             ),
             "MultiOptimizer OptimizerMap": (
                 "a model has one optimizer: freeze layers, and compile again"
             ),
-            "ScheduleFreeAdamW": "use AdamW with use_ema=True",
             "legacy": "Keras 3 has these under their own names only: optimizers.SGD",
         },
         "callbacks": {
@@ -111,27 +91,19 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "SwapEMAWeights": "use the optimizer's use_ema; fit ends with the averages",
         },
         "initializers": {
-            "IdentityInitializer": "use Identity",
-            "OrthogonalInitializer": "use Orthogonal",
             "STFT STFTInitializer stft": _DATA,
             "get": _GET.format("initializers"),
             "deserialize serialize": _CONFIG,
-            "*_normal *_uniform constant identity ones orthogonal truncated_normal "
-            "variance_scaling zeros": _FUNCTION,
         },
         "regularizers": {
             "get": _GET.format("regularizers"),
-            "orthogonal_regularizer": "use L2, or a subclass of Regularizer",
             "deserialize serialize": _CONFIG,
-            "l1 l1_l2 l2": _FUNCTION,
         },
         "constraints": {
             "get": _GET.format("constraints"),
             "deserialize serialize": _CONFIG,
-            "max_norm min_max_norm non_neg unit_norm": _FUNCTION,
         },
         "activations": {
-            "glu sparsemax threshold": "use it as a function of nn.ops, in a call",
             "deserialize serialize": _CONFIG,
         },
         "models": {
@@ -173,7 +145,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
 
 _WHOLE = "use Model.save and models.load_model, or copy.deepcopy"
 _PENALTY = "pass activity_regularizer to a layer, or compute it in the loss"
-_METRIC = "a metric is traced: write `values`, or `trace` and `result`"
 
 ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     kind: by_name(rows)
@@ -206,7 +177,6 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
         },
         "Metric": {
             "reset_states": "use reset_state",
-            "add_variable add_weight variables": _METRIC,
         },
         "Optimizer": {
             "minimize": (
@@ -217,7 +187,6 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     }.items()
 }
 NEVER_CALLED: Mapping[str, Mapping[str, str]] = {
-    "Metric": {"update_state": _METRIC},
     "Optimizer": {"update_step": "use the most similar optimizer"},
 }
 

@@ -699,12 +699,13 @@ class Model(FixedAttributes):
             times=get_times(times, modes),
             on_oom=get_on_oom(on_oom, batch_statistics),
         )
-        if self._has_own_steps and modes != PLANNED:
+        own = self._has_own_steps or compiled.goals.updates_itself
+        if own and modes != PLANNED:
             raise ValueError(
                 f"{type(self).__name__} has steps of its own, which are planned: leave "
                 "workspace modes and layer_workspaces out"
             )
-        if self._has_own_steps and compiled.on_oom not in (
+        if own and compiled.on_oom not in (
             get_on_oom("micro_batch", None),
             get_on_oom("raise", None),
         ):
@@ -1701,6 +1702,12 @@ class Model(FixedAttributes):
             layer._claim(self)
         self._replace(Parts(network, compiled, session))
 
+    def _renew(self) -> None:
+        """Take over the weights that a layer has got or frozen."""
+        with self._lock.step():
+            self._lock.require_no_session(self._trained_elsewhere())
+            self._adopt(self._built_network().renewed())
+
     def _gather(self) -> None:
         """Take back the values of shared layers that another model has used since.
 
@@ -1982,9 +1989,16 @@ class Model(FixedAttributes):
         Without `compile` a model predicts by the built-in step unless it has its own.
         """
         predicts = type(self).predict_step is Model.predict_step
-        if not self._has_own_steps or (self._config is None and predicts):
+        if self._config is None and (predicts or not self._has_own_steps):
             return None
-        return self._default_steps()
+        return self._default_steps() if self._runs_own_steps() else None
+
+    def _runs_own_steps(self) -> bool:
+        """Return whether steps are functions, not the built-in ones."""
+        compiled = self._config
+        return self._has_own_steps or (
+            compiled is not None and compiled.goals.updates_itself
+        )
 
     def _default_steps(self) -> Any:
         """Return what the default steps call, with the losses of `compile`."""
@@ -1993,7 +2007,7 @@ class Model(FixedAttributes):
         return self._own
 
     def _require_built_in_steps(self, what: str) -> None:
-        if self._has_own_steps:
+        if self._runs_own_steps():
             raise NotImplementedError(
                 f"{what} is for the built-in steps: {type(self).__name__} has steps of "
                 "its own, and plan(batch_size, limit) says what they take"

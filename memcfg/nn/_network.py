@@ -110,11 +110,23 @@ class Network:
         self.nodes = tuple(sorted(nodes, key=lambda node: node.order))
         self._check_inputs()
         self._check_names()
+        self._list_weights()
+        if predicts is not None:
+            self._check_predicts(predicts)
+
+    def _list_weights(self) -> None:
         self.weights, self.aliases = weights_of(self.layers)
         self.names = {(each.layer, each.spec_name): each.name for each in self.weights}
         self.exchanged = tuple(w for w in self.weights if not w.hidden)
-        if predicts is not None:
-            self._check_predicts(predicts)
+
+    def renewed(self) -> Network:
+        """Return the network with the weights that its layers have by now."""
+        result = object.__new__(Network)
+        vars(result).update(vars(self))
+        if self._predicts is not None:
+            result._predicts = self._predicts.renewed()
+        result._list_weights()
+        return result
 
     def of(self, training: bool) -> Network:
         """Return the network to trace in a mode; it differs if `call` branches."""

@@ -7,11 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from memcfg._checks import unknown
+from memcfg.nn._argument_checks import constant, integer
 from memcfg.nn._keras_names import absent
 from memcfg.nn.layers import Activation, ReLU
 from memcfg.nn.layers._layer import operation
-from memcfg.nn.layers._operators import Function
+from memcfg.nn.layers._operators import AlongLast, Function, Joined
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,6 +27,7 @@ __all__ = [
     "exponential",
     "gelu",
     "get",
+    "glu",
     "hard_shrink",
     "hard_sigmoid",
     "hard_silu",
@@ -45,10 +49,12 @@ __all__ = [
     "softsign",
     "sparse_plus",
     "sparse_sigmoid",
+    "sparsemax",
     "squareplus",
     "swish",
     "tanh",
     "tanh_shrink",
+    "threshold",
 ]
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
@@ -137,6 +143,46 @@ def gelu(x: SymbolicTensor, approximate: bool = False) -> Any:
         The result, of the shape of x.
     """
     return Function("gelu", {"approximate": approximate})(x)
+
+
+def _place(x: SymbolicTensor, axis: int, name: str) -> int:
+    """Return an axis that is not the batch, counted from the first."""
+    rank = len(x.shape)
+    place = integer(axis, f"{name}: axis", None)
+    if not -rank <= place < rank or (place % rank == 0 and not x.whole):
+        raise ValueError(f"{name}: {x!r} has no axis {axis} beside the batch")
+    return place % rank
+
+
+@operation
+def glu(x: SymbolicTensor, axis: int = -1) -> Any:
+    """Return the first half along an axis times the sigmoid of the second.
+
+    The gated linear unit (Dauphin et al., arXiv:1612.08083).
+
+    Parameters
+    ----------
+    x : SymbolicTensor
+        The input.
+    axis : int, default -1
+        The axis, of an even length; axis 0 is the batch.
+
+    Returns
+    -------
+    SymbolicTensor
+        The result, half as long along the axis.
+
+    Raises
+    ------
+    ValueError
+        If the axis is the batch, or of an odd length.
+    """
+    before = (slice(None),) * _place(x, axis, "glu")
+    length = int(x.shape[len(before)] or 1)
+    if length % 2:
+        raise ValueError(f"glu: axis {axis} of {x!r} has no halves: {length} elements")
+    first = x[(*before, slice(0, length // 2))]
+    return first * sigmoid(x[(*before, slice(length // 2, length))])
 
 
 @_named
@@ -500,6 +546,56 @@ def sparse_sigmoid(x: SymbolicTensor) -> Any:
     return Activation("sparse_sigmoid")(x)
 
 
+@operation
+def sparsemax(x: SymbolicTensor, axis: int = -1) -> Any:
+    """Project onto the probabilities along an axis; many become 0.
+
+    Parameters
+    ----------
+    x : SymbolicTensor
+        The input.
+    axis : int, default -1
+        The axis; axis 0 is the batch.
+
+    Returns
+    -------
+    SymbolicTensor
+        The result, of the shape of x.
+
+    Raises
+    ------
+    ValueError
+        If the axis is the batch.
+
+    References
+    ----------
+    Martins and Astudillo, "From softmax to sparsemax", ICML 2016.
+    """
+    place, last = _place(x, axis, "sparsemax"), len(x.shape) - 1
+    order = [each for each in range(last + 1) if each != place]
+    if place != last:
+        x = Function("transpose", {"axes": (*order, place)})(x)
+    length = int(x.shape[-1] or 1)
+    over = {"axes": (last,), "keepdims": True}
+    x = x - Function("stop_gradient", {})(Function("reduce_max", over)(x))
+    places = Function("order", {"descending": 1})(x)
+    ordered = sums = AlongLast("take_along")([x, places])
+    by = 1
+    while by < length:  # each is added to what is `by` before it
+        later = sums[..., by:] + sums[..., :-by]
+        sums = Joined(last)([sums[..., :by], later])
+        by *= 2
+    counts = np.arange(1, length + 1, dtype=np.float32)
+    within = Function("stop_gradient", {})(1.0 + ordered * counts > sums)
+    count = Function("reduce_sum", over)(within)
+    total = Function("reduce_sum", over)(ordered * within)
+    result = relu(x - (total - 1.0) / count)
+    if place == last:
+        return result
+    back = sorted(range(last + 1), key=[*order, place].__getitem__)
+    return Function("transpose", {"axes": tuple(back)})(result)
+
+
 @_named
 def squareplus(x: SymbolicTensor, b: float = 4) -> Any:
     """Return ``(x + sqrt(x**2 + b)) / 2``, a smooth `relu`.
@@ -551,6 +647,31 @@ def tanh_shrink(x: SymbolicTensor) -> Any:
         The result, of the shape of x.
     """
     return Activation("tanh_shrink")(x)
+
+
+@operation
+def threshold(x: SymbolicTensor, threshold: float, default_value: float) -> Any:
+    """Return x where it is above the threshold, else the default value.
+
+    Parameters
+    ----------
+    x : SymbolicTensor
+        The input.
+    threshold : float
+        The bound.
+    default_value : float
+        What replaces the others.
+
+    Returns
+    -------
+    SymbolicTensor
+        The result, of the shape of x.
+    """
+    given = {
+        "threshold": constant(threshold, "threshold: threshold"),
+        "default_value": constant(default_value, "threshold: default_value"),
+    }
+    return Function("threshold", given)(x)
 
 
 hard_swish, swish = hard_silu, silu

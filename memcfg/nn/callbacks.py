@@ -17,7 +17,7 @@ import numpy as np
 
 from memcfg._caller import outside
 from memcfg._html import lines, table
-from memcfg.errors import FormatError
+from memcfg.errors import FormatError, NonFiniteLossError
 from memcfg.nn._argument_checks import integer, nonnegative, real
 from memcfg.nn._keras_arguments import takes_arguments
 from memcfg.nn._keras_names import absent
@@ -295,7 +295,8 @@ class CallbackList:
     ) -> None:
         self.members = members
         self.stops_at_nan = any(
-            isinstance(each, TerminateOnNaN) for each in self.members
+            isinstance(each, TerminateOnNaN) and not each.raise_error
+            for each in self.members
         )
         for each in self.members:
             each.set_params(params)
@@ -970,16 +971,24 @@ class TerminateOnNaN(Callback):
 
     The model keeps the weights from before that step, unless `fit` was called with
     ``on_nan="ignore"``.
+
+    Parameters
+    ----------
+    raise_error : bool, default False
+        Whether to raise NonFiniteLossError instead, as `fit` does without the callback.
     """
 
     @takes_arguments
-    def __init__(self) -> None:
+    def __init__(self, raise_error: bool = False) -> None:
         super().__init__()
+        self.raise_error = bool(raise_error)
 
     def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
         """Stop training if the loss is not finite."""
         loss = (logs or {}).get("loss")
         if loss is not None and not isfinite(loss):
+            if self.raise_error:  # fit ignores it
+                raise NonFiniteLossError(f"batch {batch}: the loss is {loss}")
             print(f"Batch {batch}: the loss is {loss}, stopping training")
             self.model.stop_training = True
 

@@ -14,7 +14,17 @@ if TYPE_CHECKING:
 
     from memcfg.graph import Builder
 
-__all__ = ["Constraint", "MaxNorm", "MinMaxNorm", "NonNeg", "UnitNorm"]
+__all__ = [
+    "Constraint",
+    "MaxNorm",
+    "MinMaxNorm",
+    "NonNeg",
+    "UnitNorm",
+    "max_norm",
+    "min_max_norm",
+    "non_neg",
+    "unit_norm",
+]
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
     __getattr__ = absent(__name__)
@@ -243,6 +253,8 @@ class MinMaxNorm(_OfNorms):
         return builder.apply("add", parts)[0]
 
 
+max_norm, min_max_norm, non_neg, unit_norm = MaxNorm, MinMaxNorm, NonNeg, UnitNorm
+
 _CONSTRAINTS: dict[str, type[Any]] = {
     **{each.__name__: each for each in (MaxNorm, MinMaxNorm, NonNeg, UnitNorm)},
     "max_norm": MaxNorm,
@@ -259,6 +271,8 @@ def get_constraint(constraint: Any) -> Constraint | None:
     if isinstance(constraint, str) and constraint in _CONSTRAINTS:
         made: Constraint = _CONSTRAINTS[constraint]()
         return made
+    if isinstance(constraint, type) and issubclass(constraint, Constraint):
+        return constraint()
     names = [name for name in _CONSTRAINTS if name.islower()]
     if isinstance(constraint, str):
         raise unknown("constraint", constraint, names)

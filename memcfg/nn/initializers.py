@@ -24,16 +24,33 @@ __all__ = [
     "HeNormal",
     "HeUniform",
     "Identity",
+    "IdentityInitializer",
     "Initializer",
     "LecunNormal",
     "LecunUniform",
     "Ones",
     "Orthogonal",
+    "OrthogonalInitializer",
     "RandomNormal",
     "RandomUniform",
     "TruncatedNormal",
     "VarianceScaling",
     "Zeros",
+    "constant",
+    "glorot_normal",
+    "glorot_uniform",
+    "he_normal",
+    "he_uniform",
+    "identity",
+    "lecun_normal",
+    "lecun_uniform",
+    "ones",
+    "orthogonal",
+    "random_normal",
+    "random_uniform",
+    "truncated_normal",
+    "variance_scaling",
+    "zeros",
 ]
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
@@ -543,6 +560,16 @@ def _truncated_normal(shape: tuple[int, ...], seed: int) -> np.ndarray:
     return values
 
 
+# Keras's other names.
+IdentityInitializer, OrthogonalInitializer = Identity, Orthogonal
+glorot_normal, glorot_uniform = GlorotNormal, GlorotUniform
+he_normal, he_uniform = HeNormal, HeUniform
+lecun_normal, lecun_uniform = LecunNormal, LecunUniform
+random_normal, random_uniform = RandomNormal, RandomUniform
+constant, identity, ones, zeros = Constant, Identity, Ones, Zeros
+orthogonal, truncated_normal = Orthogonal, TruncatedNormal
+variance_scaling = VarianceScaling
+
 _KINDS: tuple[type[Initializer], ...] = (
     Bilinear,
     Constant,
@@ -576,6 +603,8 @@ def get_initializer(initializer: Any) -> Initializer:
         if initializer not in _BY_NAME:
             raise unknown("initializer", initializer, sorted(_BY_NAME))
         return _BY_NAME[initializer]()
+    if isinstance(initializer, type) and issubclass(initializer, Initializer):
+        return initializer()
     if isinstance(initializer, type) or not callable(
         getattr(initializer, "draw", None)
     ):

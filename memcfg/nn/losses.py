@@ -11,6 +11,7 @@ See docs/decisions/0012-keras-names.md.
 
 from __future__ import annotations
 
+import inspect
 from math import inf, prod
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
@@ -24,12 +25,13 @@ from memcfg.nn.layers._layer import (
     Layer,
     SymbolicTensor,
     Variable,
+    operation,
     trace_call,
 )
 from memcfg.nn.layers._operators import Function, constant_tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from memcfg.graph import Builder, Op
     from memcfg.nn.layers._layer import Scope
@@ -59,6 +61,28 @@ __all__ = [
     "SquaredHinge",
     "Target",
     "Tversky",
+    "binary_crossentropy",
+    "binary_focal_crossentropy",
+    "categorical_crossentropy",
+    "categorical_focal_crossentropy",
+    "categorical_generalized_cross_entropy",
+    "categorical_hinge",
+    "circle",
+    "cosine_similarity",
+    "ctc",
+    "dice",
+    "hinge",
+    "huber",
+    "kl_divergence",
+    "log_cosh",
+    "mean_absolute_error",
+    "mean_absolute_percentage_error",
+    "mean_squared_error",
+    "mean_squared_logarithmic_error",
+    "poisson",
+    "sparse_categorical_crossentropy",
+    "squared_hinge",
+    "tversky",
 ]
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
@@ -187,6 +211,14 @@ def in_shape(y_true: SymbolicTensor, shape: tuple[Any, ...]) -> SymbolicTensor:
     if y_true.shape == shape or [n for n in y_true.shape if n != 1] != plain:
         return y_true
     made: SymbolicTensor = Function("reshape", {"shape": shape})(y_true)
+    return made
+
+
+def in_dtype(tensor: SymbolicTensor, dtype: str) -> SymbolicTensor:
+    """Return a tensor in a dtype."""
+    if tensor.sample_dtype == dtype:
+        return tensor
+    made: SymbolicTensor = Function("cast", {"dtype": dtype})(tensor)
     return made
 
 
@@ -323,19 +355,21 @@ class Loss(FixedAttributes):
                 f"{type(self).__name__} is computed from arrays, or from the tensors "
                 "of a function: pass it to compile, or see memcfg.function"
             )
-        target = self.target(y_pred)
-        y_true = in_shape(y_true, (y_pred.shape[0], *target.shape))
+        return _OfLoss(self)([self._matching(y_true, y_pred), y_pred, *weight])
+
+    def _matching(self, y_true: Any, y_pred: Any) -> Any:
+        """Return targets in the shape and the dtype that the loss needs."""
+        target, batch = self.target(y_pred), y_pred.shape[:1]
+        y_true = in_shape(y_true, (*batch, *target.shape))
         shorter = target.filler is not None and len(y_true.shape) == 1 + len(
             target.shape
         )
         if y_true.shape[1:] != target.shape and not shorter:
             raise ValueError(
                 f"{type(self).__name__}: targets must have shape "
-                f"{(y_pred.shape[0], *target.shape)}, got {y_true.shape}"
+                f"{(*batch, *target.shape)}, got {y_true.shape}"
             )
-        if y_true.sample_dtype != target.dtype:
-            y_true = Function("cast", {"dtype": target.dtype})(y_true)
-        return _OfLoss(self)([y_true, y_pred, *weight])
+        return in_dtype(y_true, target.dtype)
 
     def target(self, output: SymbolicTensor) -> Target:
         """Return the shape and dtype of the targets of one sample.
@@ -1657,8 +1691,130 @@ def _classes_of(output: SymbolicTensor, loss: Loss) -> int:
     return classes
 
 
+_PARAMETERS = ("name", "reduction", "dtype")  # that functions do not have
+
+
+class Samples(Layer):
+    """The numbers of samples of a loss or a metric, of targets and an output."""
+
+    __slots__ = ("batch_size", "of")
+
+    arity: ClassVar[int | None] = 2
+
+    def __init__(self, of: Any, *, whole: bool) -> None:
+        self.of = of  # which has `values`
+        self.batch_size = 1 if whole else None  # one number of the whole batch
+        super().__init__(dtype="float32")
+
+    def _called(self) -> str:
+        name: str = self.of.name
+        return name
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the ops; one number of a batch of any size has one axis."""
+        y_true, y_pred = inputs
+        y_pred = scope.builder.cast(y_pred, "float32")
+        made: int = self.of.values(scope.builder, y_true, y_pred)
+        if self.batch_size is None:
+            return made
+        return scope.apply("reshape", (made,), {"shape": (1,)})[0]
+
+
+def of_samples(kind: Any) -> Callable[..., Any]:
+    """Return a loss or a metric as a function of targets and outputs.
+
+    It takes the arguments of the class and returns a number for each sample.
+    """
+    own = [
+        each
+        for name, each in inspect.signature(kind).parameters.items()
+        if name not in _PARAMETERS
+    ]
+    names = ("y_true", "y_pred")
+    both = [
+        inspect.Parameter(n, inspect.Parameter.POSITIONAL_OR_KEYWORD) for n in names
+    ]
+    signature = inspect.Signature([*both, *own])
+
+    @operation
+    def traced(y_true: Any, y_pred: Any, **options: Any) -> Any:
+        made = kind(**options)
+        y_true, y_pred = (
+            each if isinstance(each, SymbolicTensor) else constant_tensor(each)
+            for each in (y_true, y_pred)
+        )
+        axes = getattr(made, "axis", -1)
+        whole = not y_pred.whole and (axes is None or len(y_pred.shape) == 1)
+        return Samples(made, whole=whole)([made._matching(y_true, y_pred), y_pred])
+
+    def call(*args: Any, **options: Any) -> Any:
+        given = signature.bind(*args, **options).arguments
+        tensors = [
+            each if isinstance(each, SymbolicTensor | Variable) else np.asarray(each)
+            for each in map(given.pop, names)
+        ]
+        return traced(*tensors, **given)
+
+    name = snake_case(kind.__name__)
+    summary, *_ = (inspect.getdoc(kind) or "").partition("\n")
+    call.__name__ = call.__qualname__ = traced.__name__ = name
+    call.__module__ = kind.__module__
+    call.__signature__ = signature  # type: ignore[attr-defined]
+    call.__doc__ = _DOCUMENTATION.format(summary=summary, kind=kind.__name__)
+    call.__doc__ += "".join(
+        f"{each.name} : {type(each.default).__name__}, default {each.default!r}\n"
+        f"    As of `{kind.__name__}`.\n"
+        for each in own
+    )
+    call.__doc__ += _RESULT
+    call.kind = kind  # type: ignore[attr-defined]
+    return call
+
+
+_DOCUMENTATION = """{summary}
+
+The result, unlike that of `{kind}`, is not reduced.
+
+Parameters
+----------
+y_true, y_pred : array_like or SymbolicTensor
+    The targets of a batch and the model's output.
+"""
+_RESULT = """
+Returns
+-------
+numpy.ndarray or SymbolicTensor
+    A number for each sample, or for each step of each.
+"""
+
+binary_crossentropy = of_samples(BinaryCrossentropy)
+binary_focal_crossentropy = of_samples(BinaryFocalCrossentropy)
+categorical_crossentropy = of_samples(CategoricalCrossentropy)
+categorical_focal_crossentropy = of_samples(CategoricalFocalCrossentropy)
+categorical_generalized_cross_entropy = of_samples(CategoricalGeneralizedCrossEntropy)
+categorical_hinge = of_samples(CategoricalHinge)
+circle = of_samples(Circle)
+cosine_similarity = of_samples(CosineSimilarity)
+ctc = of_samples(CTC)
+dice = of_samples(Dice)
+hinge = of_samples(Hinge)
+huber = of_samples(Huber)
+kl_divergence = of_samples(KLDivergence)
+log_cosh = of_samples(LogCosh)
+mean_absolute_error = of_samples(MeanAbsoluteError)
+mean_absolute_percentage_error = of_samples(MeanAbsolutePercentageError)
+mean_squared_error = of_samples(MeanSquaredError)
+mean_squared_logarithmic_error = of_samples(MeanSquaredLogarithmicError)
+poisson = of_samples(Poisson)
+sparse_categorical_crossentropy = of_samples(SparseCategoricalCrossentropy)
+squared_hinge = of_samples(SquaredHinge)
+tversky = of_samples(Tversky)
+
+
 _LOSSES: dict[str, type[Loss]] = {
-    name: globals()[name] for name in __all__ if name not in ("Loss", "Target")
+    name: globals()[name]
+    for name in __all__
+    if name not in ("Loss", "Target") and not name.islower()
 }
 _LOSSES |= {snake_case(name): each for name, each in _LOSSES.items()}
 _LOSSES |= {
@@ -1680,8 +1836,9 @@ def get_loss(loss: Any) -> Loss:
         if result is None:
             raise unknown("loss", loss, sorted(n for n in _LOSSES if n.islower()))
         return result()
-    if isinstance(loss, type) and issubclass(loss, Loss):
-        return loss()
+    kind = getattr(loss, "kind", loss)  # of a function such as mean_squared_error
+    if isinstance(kind, type) and issubclass(kind, Loss):
+        return kind() if kind is loss else kind(name=loss.__name__)
     if isinstance(loss, Loss):
         return loss
     if not callable(loss):

@@ -6,6 +6,7 @@ value of the metric is computed from the sums when it is read.
 
 from __future__ import annotations
 
+import inspect
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -13,12 +14,34 @@ import numpy as np
 
 from memcfg._checks import unknown
 from memcfg.nn import losses
-from memcfg.nn._argument_checks import integer, real
+from memcfg.nn._argument_checks import integer, nonnegative, real
 from memcfg.nn._attributes import FixedAttributes, check_name, snake_case
 from memcfg.nn._keras_names import absent
-from memcfg.nn.layers._layer import Layer, SymbolicTensor, Variable
-from memcfg.nn.layers._operators import Function, constant_tensor
-from memcfg.nn.losses import Loss, Terms, cosines
+from memcfg.nn.initializers import get_initializer
+from memcfg.nn.layers._layer import Layer, SymbolicTensor, Variable, WeightSpec
+from memcfg.nn.layers._operators import constant_tensor
+from memcfg.nn.losses import (
+    Loss,
+    Terms,
+    binary_crossentropy,
+    binary_focal_crossentropy,
+    categorical_crossentropy,
+    categorical_focal_crossentropy,
+    categorical_hinge,
+    cosines,
+    hinge,
+    huber,
+    kl_divergence,
+    log_cosh,
+    mean_absolute_error,
+    mean_absolute_percentage_error,
+    mean_squared_error,
+    mean_squared_logarithmic_error,
+    of_samples,
+    poisson,
+    sparse_categorical_crossentropy,
+    squared_hinge,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -40,6 +63,7 @@ __all__ = [
     "CategoricalAccuracy",
     "CategoricalCrossentropy",
     "CategoricalHinge",
+    "ConcordanceCorrelation",
     "CosineSimilarity",
     "F1Score",
     "FBetaScore",
@@ -59,6 +83,7 @@ __all__ = [
     "Metric",
     "OneHotIoU",
     "OneHotMeanIoU",
+    "PearsonCorrelation",
     "Poisson",
     "Precision",
     "PrecisionAtRecall",
@@ -76,6 +101,29 @@ __all__ = [
     "TopKCategoricalAccuracy",
     "TrueNegatives",
     "TruePositives",
+    "binary_accuracy",
+    "binary_crossentropy",
+    "binary_focal_crossentropy",
+    "categorical_accuracy",
+    "categorical_crossentropy",
+    "categorical_focal_crossentropy",
+    "categorical_hinge",
+    "concordance_correlation",
+    "hinge",
+    "huber",
+    "kl_divergence",
+    "log_cosh",
+    "mean_absolute_error",
+    "mean_absolute_percentage_error",
+    "mean_squared_error",
+    "mean_squared_logarithmic_error",
+    "pearson_correlation",
+    "poisson",
+    "sparse_categorical_accuracy",
+    "sparse_categorical_crossentropy",
+    "sparse_top_k_categorical_accuracy",
+    "squared_hinge",
+    "top_k_categorical_accuracy",
 ]
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
@@ -87,46 +135,120 @@ _EPSILON = 1e-7
 class _Counts:
     """Weighted counts of outputs above thresholds, by positive and negative target."""
 
-    __slots__ = ("class_id", "thresholds", "with_sigmoid")
+    __slots__ = (
+        "by_label",
+        "class_id",
+        "label_weights",
+        "marks",
+        "thresholds",
+        "top_k",
+        "with_sigmoid",
+    )
 
     def __init__(
         self,
-        thresholds: Sequence[float],  # ascending, in [0, 1]
+        thresholds: Sequence[float],  # ascending
         class_id: int | None = None,
         *,
+        top_k: int | None = None,  # others count as below all thresholds
+        marks: bool = False,  # the largest count as 1, others as 0
         with_sigmoid: bool = False,
+        by_label: bool = False,  # counts of each label, one after the other
+        label_weights: Sequence[float] | None = None,
     ) -> None:
         self.thresholds = np.asarray(thresholds, np.float32)
         self.class_id = None if class_id is None else integer(class_id, "class_id", 0)
+        self.top_k = None if top_k is None else integer(top_k, "top_k")
+        self.marks = marks
         self.with_sigmoid = with_sigmoid
+        self.by_label = by_label
+        self.label_weights = label_weights
 
     def trace(
         self, terms: Terms, y_true: int, y_pred: int, sample_weight: int | None
     ) -> tuple[int, ...]:
         """Append both counts: the total, then those above each threshold."""
-        if self.class_id is not None:
-            y_true, y_pred = (self._class_of(terms, each) for each in (y_true, y_pred))
+        units = terms.shape(y_pred)[-1]
         if self.with_sigmoid:
             y_pred = terms("sigmoid", (y_pred,))
+        if self.top_k is not None:
+            y_pred = self._largest(terms, y_pred, self.top_k)
+        if self.class_id is not None:
+            if self.class_id >= units:
+                raise ValueError(
+                    f"{terms.name}: class_id must be below the number of outputs, "
+                    f"{units}, got {self.class_id}"
+                )
+            y_true, y_pred = (
+                _columns(terms, each, self.class_id, self.class_id + 1)
+                for each in (y_true, y_pred)
+            )
+        if self.label_weights is not None:
+            sample_weight = self._label_weights(terms, y_pred, sample_weight)
+        if not self.by_label:
+            return self._counts(terms, y_true, y_pred, sample_weight)
+        several = [
+            self._counts(
+                terms,
+                _columns(terms, y_true, i, i + 1),
+                _columns(terms, y_pred, i, i + 1),
+                sample_weight,
+            )
+            for i in range(units)
+        ]
+        return tuple(
+            terms("concatenate", each, {"axis": 0}) if units > 1 else each[0]
+            for each in zip(*several, strict=True)
+        )
+
+    def _counts(
+        self, terms: Terms, y_true: int, y_pred: int, sample_weight: int | None
+    ) -> tuple[int, ...]:
         inputs = [y_true, y_pred, *([] if sample_weight is None else [sample_weight])]
         bits = {"threshold_bits": tuple(map(int, self.thresholds.view(np.uint32)))}
         name = f"{terms.name}/counts"
         return terms.builder.apply("threshold_counts", inputs, bits, name=name)
 
-    def _class_of(self, terms: Terms, tensor: int) -> int:
-        shape, place = terms.shape(tensor), self.class_id
-        assert place is not None
-        if place >= shape[-1]:
+    def _largest(self, terms: Terms, y_pred: int, count: int) -> int:
+        """Append the largest outputs of a sample, and -1 for the others."""
+        shape = terms.shape(y_pred)
+        if count > shape[-1]:
             raise ValueError(
-                f"{terms.name}: class_id must be below the number of outputs, "
-                f"{shape[-1]}, got {place}"
+                f"{terms.name}: top_k must be at most the number of outputs, "
+                f"{shape[-1]}, got {count}"
             )
-        begin = (*(0 for _ in shape[:-1]), place)
-        end = (*shape[:-1], place + 1)
-        strides = tuple(1 for _ in shape)
-        return terms(
-            "slice", (tensor,), {"begin": begin, "end": end, "strides": strides}
-        )
+        order = terms("order", (y_pred,), {"descending": 1})
+        places = _columns(terms, order, 0, count)
+        ones = _filled(terms, (*shape[:-1], count), 1.0)
+        chosen = terms("put_along", (places, ones), {"length": shape[-1]})
+        if self.marks:
+            return chosen
+        return terms("choose", (chosen, y_pred, _filled(terms, shape, -1.0)))
+
+    def _label_weights(self, terms: Terms, y_pred: int, weight: int | None) -> int:
+        """Append the weights of samples times those of labels."""
+        shape, numbers = terms.shape(y_pred), np.array(self.label_weights, ">f4")
+        data = {"shape": numbers.shape, "data": numbers.tobytes().hex()}
+        made = terms("broadcast_to", (terms("constant", (), data),), {"shape": shape})
+        if weight is None:
+            return made
+        return terms("multiply", (made, terms.spread(weight, shape)))
+
+
+def _columns(terms: Terms, tensor: int, begin: int, end: int) -> int:
+    """Append some places of the last axis."""
+    *lead, _ = terms.shape(tensor)
+    part = {
+        "begin": (*(0 for _ in lead), begin),
+        "end": (*lead, end),
+        "strides": (*(1 for _ in lead), 1),
+    }
+    return terms("slice", (tensor,), part)
+
+
+def _filled(terms: Terms, shape: tuple[int, ...], value: float) -> int:
+    """Append a constant of a shape."""
+    return terms("fill", (), {"shape": shape, "value": value, "dtype": "float32"})
 
 
 def _four(sums: _Sums) -> tuple[Any, Any, Any, Any]:
@@ -170,11 +292,40 @@ def _of_own_sums(result: Callable[..., float]) -> Callable[..., float]:
     return call
 
 
+class _Held(Layer):
+    """Holds the variables of a metric as weights."""
+
+    __slots__ = ("kept",)
+
+    def __init__(self) -> None:
+        super().__init__(trainable=False)
+        self.kept: list[WeightSpec] = []
+
+    def _called(self) -> str:
+        return "metric"
+
+    def add(self, spec: WeightSpec) -> Variable:
+        """Add a variable; return it."""
+        if any(each.name == spec.name for each in self.kept):
+            raise ValueError(f"the metric already has a variable named {spec.name!r}")
+        self.kept.append(spec)
+        self._weight_specs = tuple(self.kept)
+        return Variable(self, len(self.kept) - 1, spec.name)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return the attributes of a copy, whose variables begin anew."""
+        return super().__getstate__() | {"_weight_specs": self._weight_specs}
+
+
 class Metric(FixedAttributes):
     """Base class of the metrics.
 
     A subclass overrides `values`, whose mean is the metric, or `trace` and `result`:
     `trace` appends the numbers to sum over the batches, `result` takes the sums.
+    Alternatively, as in Keras, it makes variables with `add_variable`, and overrides
+    `update_state`, which assigns them, `result`, without arguments, and perhaps
+    `reset_state`. A model that is compiled with such a metric trains and evaluates as
+    one with steps of its own, whose batches do not run in micro-batches.
 
     Parameters
     ----------
@@ -196,13 +347,29 @@ class Metric(FixedAttributes):
     --------
     >>> import memcfg as mc
     >>> huber = mc.nn.Metric(name="huber", of=mc.nn.losses.Huber(0.1))
+    >>> class Largest(mc.nn.Metric):
+    ...     def __init__(self):
+    ...         super().__init__(name="largest")
+    ...         self.most = self.add_variable(name="most")
+    ...
+    ...     def update_state(self, y_true, y_pred, sample_weight=None):
+    ...         ops = mc.nn.ops
+    ...         self.most.assign(ops.maximum(self.most, ops.max(y_pred)))
+    ...
+    ...     def result(self):
+    ...         return self.most
+    >>> import numpy as np
+    >>> float(Largest()(np.zeros(2), np.array([2.0, 5.0])).numpy())
+    5.0
     """
 
-    __slots__ = ("_of", "_sums", "name")
+    __slots__ = ("_held", "_of", "_sums", "name")
 
     count: ClassVar[int] = 2  # the number of ids that `trace` returns
     _labels: ClassVar[bool] = False  # whether targets are integer labels
     _direction: ClassVar[Any] = None  # "up" if larger is better, "down" if smaller is
+    # Whether a user's `update_state` says how batches are counted.
+    updates_itself: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -216,12 +383,95 @@ class Metric(FixedAttributes):
         self.name = snake_case(kind) if name is None else check_name(name)
         self._of = of
         self._sums: list[Any] | None = None  # of `update_state`
+        self._held: _Held | None = None  # the variables, if there are some
 
     def __init_subclass__(cls, **options: Any) -> None:
         """Make `result` take the sums of `update_state` by default."""
         super().__init_subclass__(**options)
-        if "result" in vars(cls):
-            cls.result = _of_own_sums(vars(cls)["result"])  # type: ignore[method-assign]
+        own = vars(cls)
+        if "update_state" in own:
+            cls.updates_itself = not cls.__module__.startswith("memcfg.nn.")
+        if "result" in own and len(inspect.signature(own["result"]).parameters) > 1:
+            cls.result = _of_own_sums(own["result"])  # type: ignore[method-assign]
+
+    def add_variable(
+        self,
+        shape: Sequence[int] = (),
+        initializer: Any = "zeros",
+        dtype: str | None = None,
+        aggregation: str | None = "sum",
+        name: str | None = None,
+    ) -> Variable:
+        """Create a variable, in the constructor.
+
+        Parameters
+        ----------
+        shape : sequence of int, default ()
+            The shape.
+        initializer : str or Initializer, default "zeros"
+            What draws the first value.
+        dtype : str, optional
+            ``"float32"`` or None.
+        aggregation : str, optional
+            Ignored: a model is on one device.
+        name : str, optional
+            A name unique within the metric. By default ``"variable"``,
+            ``"variable_1"``, ...
+
+        Returns
+        -------
+        Variable
+            The variable: `update_state` assigns it, and `result` reads it.
+
+        Raises
+        ------
+        ValueError
+            If an argument cannot be honoured, or the name is taken.
+        """
+        del aggregation
+        if dtype not in (None, "float32"):
+            raise ValueError(f"a variable must be float32, got {dtype!r}")
+        if self._held is None:
+            self._held = _Held()
+        lengths = tuple(integer(n, "a length of a variable's shape") for n in shape)
+        number = len(self._held.kept)
+        if name is None:
+            name = f"variable_{number}" if number else "variable"
+        start = get_initializer("zeros" if initializer is None else initializer)
+        return self._held.add(
+            WeightSpec(check_name(name), lengths, start, trainable=False)
+        )
+
+    def add_weight(
+        self,
+        shape: Sequence[int] = (),
+        initializer: Any = None,
+        dtype: str | None = None,
+        name: str | None = None,
+    ) -> Variable:
+        """Create a variable, as `add_variable` does.
+
+        Parameters
+        ----------
+        shape, initializer, dtype, name : optional
+            As of `add_variable`.
+
+        Returns
+        -------
+        Variable
+            The variable.
+
+        Raises
+        ------
+        ValueError
+            As of `add_variable`.
+        """
+        return self.add_variable(shape, initializer, dtype, name=name)
+
+    @property
+    def variables(self) -> list[Variable]:
+        """The variables that `add_variable` made."""
+        return [] if self._held is None else self._held.weights
 
     @property
     def direction(self) -> str | None:
@@ -278,8 +528,10 @@ class Metric(FixedAttributes):
         self._sums = sums
 
     def reset_state(self) -> None:
-        """Forget all batches of `update_state`."""
+        """Forget all batches of `update_state`: variables become 0, as in Keras."""
         self._sums = None
+        for variable in self.variables:
+            variable.assign(np.zeros(variable.shape, np.float32))
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> float:
         """Add a batch, as `update_state` does, and return the metric.
@@ -304,6 +556,10 @@ class Metric(FixedAttributes):
 
     def _sums_of(self, y_true: Any, y_pred: Any, *weight: Any) -> Any:
         """Return the numbers of `trace` as tensors."""
+        return _OfMetric(self)([self._matching(y_true, y_pred), y_pred, *weight])
+
+    def _matching(self, y_true: Any, y_pred: Any) -> Any:
+        """Return targets in the shape and the dtype that the metric needs."""
         labels = self._labels or isinstance(
             self._of, losses.SparseCategoricalCrossentropy
         )
@@ -311,10 +567,8 @@ class Metric(FixedAttributes):
         dtype = target.dtype if target else "int32" if labels else "float32"
         of = y_pred.shape[1:-1] if labels else y_pred.shape[1:]
         shape = target.shape if target else of
-        y_true = losses.in_shape(y_true, (y_pred.shape[0], *shape))
-        if y_true.sample_dtype != dtype:
-            y_true = Function("cast", {"dtype": dtype})(y_true)
-        return _OfMetric(self)([y_true, y_pred, *weight])
+        y_true = losses.in_shape(y_true, (*y_pred.shape[:1], *shape))
+        return losses.in_dtype(y_true, dtype)
 
     def _trace_sums(self, scope: Scope, given: Sequence[int]) -> tuple[int, ...]:
         """Append the numbers of what `update_state` takes."""
@@ -345,6 +599,27 @@ class Metric(FixedAttributes):
         """
         del output
         return None
+
+    def check_logged(self, output: SymbolicTensor) -> None:
+        """Raise ValueError if the result for an output is not one number.
+
+        Parameters
+        ----------
+        output : SymbolicTensor
+            The model's output that the metric reads.
+        """
+        if self._several(output):
+            raise ValueError(
+                f"{type(self).__name__}: a metric is one number in the logs: "
+                f"{self._advice_of_several}"
+            )
+
+    _advice_of_several: ClassVar[str] = ""
+
+    def _several(self, output: SymbolicTensor) -> bool:
+        """Return whether the result is several numbers."""
+        del output
+        return False
 
     def trace(
         self, builder: Builder, y_true: int, y_pred: int, sample_weight: int | None
@@ -507,12 +782,7 @@ class _OfValues(_Plain):
         return self.result()
 
     def _sums_of(self, *given: Any) -> Any:
-        values, *weight = (
-            each
-            if each.sample_dtype == "float32"
-            else Function("cast", {"dtype": "float32"})(each)
-            for each in given
-        )
+        values, *weight = (losses.in_dtype(each, "float32") for each in given)
         return _OfMetric(self)([values, *weight]) if weight else _OfOne(self)(values)
 
     def target(self, output: SymbolicTensor) -> NoReturn:
@@ -913,6 +1183,102 @@ class CosineSimilarity(Metric):
         return cosines(Terms(builder, self.name), y_true, y_pred, self.axis, 1.0)
 
 
+class _Correlation(Metric):
+    """The mean of a correlation of targets and outputs along axes."""
+
+    __slots__ = ("axis",)
+
+    _direction = "up"
+
+    def __init__(
+        self,
+        name: str | None = None,
+        dtype: str | None = None,
+        axis: int | Sequence[int] = -1,
+    ) -> None:
+        super().__init__(dtype, name)
+        what = f"{type(self).__name__}: axis"
+        several = axis if isinstance(axis, list | tuple) else (axis,)
+        axes = tuple(integer(each, what, None) for each in several)
+        self.axis = axes if isinstance(axis, list | tuple) else axes[0]
+
+    def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
+        """Append the correlations."""
+        terms, rank = Terms(builder, self.name), len(builder.shape(y_pred))
+        axes = (self.axis,) if isinstance(self.axis, int) else self.axis
+        if not axes or not all(-rank <= each < rank for each in axes):
+            raise ValueError(
+                f"{type(self).__name__}: axis={self.axis} names no axes of an output "
+                f"of {rank} axes"
+            )
+        over, whole = sorted({each % rank for each in axes}), builder.shape(y_pred)
+
+        def mean(tensor: int) -> int:
+            return terms.reduce("mean", tensor, over)
+
+        centred, means = [], []
+        for each in (y_true, y_pred):
+            middle = terms.reduce("mean", each, over, keepdims=True)
+            wide = terms("broadcast_to", (middle,), {"shape": whole})
+            centred.append(terms("subtract", (each, wide)))
+            means.append(mean(each))
+        t, p = centred
+        both, a, b = (mean(terms("multiply", x)) for x in ((t, p), (t, t), (p, p)))
+        return self._combined(terms, both, a, b, terms("subtract", means))
+
+    def _combined(self, terms: Terms, both: int, a: int, b: int, apart: int) -> int:
+        """Append the correlation of a covariance, two variances and their means."""
+        raise NotImplementedError
+
+
+class PearsonCorrelation(_Correlation):
+    """The covariance of targets and outputs, by their standard deviations.
+
+    Parameters
+    ----------
+    name : str, optional
+        The name in logs. None: the class's name in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    axis : int or sequence of int, default -1
+        The axes along which each correlation is; the metric is their mean.
+    """
+
+    __slots__ = ()
+
+    def _combined(self, terms: Terms, both: int, a: int, b: int, apart: int) -> int:
+        del apart
+        roots = [terms("root", (each,), {"term": -0.0}) for each in (a, b)]
+        return terms("divide", (both, terms("multiply", roots)))
+
+
+class ConcordanceCorrelation(_Correlation):
+    """Twice the covariance, by the variances and the squared distance of the means.
+
+    Parameters
+    ----------
+    name : str, optional
+        The name in logs. None: the class's name in snake case.
+    dtype : str, optional
+        ``"float32"`` or None.
+    axis : int or sequence of int, default -1
+        The axes along which each correlation is; the metric is their mean.
+
+    References
+    ----------
+    Lin, "A concordance correlation coefficient to evaluate reproducibility",
+    Biometrics 45, 1989.
+    """
+
+    __slots__ = ()
+
+    def _combined(self, terms: Terms, both: int, a: int, b: int, apart: int) -> int:
+        total = terms("add", (a, terms("add", (b, terms("multiply", (apart, apart))))))
+        least = terms("affine", (total,), {"factor": 1.0, "term": _EPSILON})
+        twice = terms("affine", (both,), {"factor": 2.0, "term": -0.0})
+        return terms("divide", (twice, least))
+
+
 class Accuracy(_Plain):
     """The fraction of the outputs that equal their targets.
 
@@ -1120,22 +1486,45 @@ def _check_classes(metric: Metric, k: int, output: SymbolicTensor) -> None:
         )
 
 
-def _threshold(metric: Metric, thresholds: Any) -> float:
-    """Return a metric's threshold; ValueError if there are several."""
-    kind = type(metric).__name__
-    given = thresholds if isinstance(thresholds, list | tuple) else [thresholds]
-    if len(given) != 1:
-        raise ValueError(
-            f"{kind}: a metric is one number in the logs: pass one threshold, and use "
-            "a metric for each threshold"
-        )
-    return 0.5 if given[0] is None else _unit(given[0], f"{kind}: a threshold")
+class _AtThresholds(Metric):
+    """A metric of counts at a threshold, or at several."""
+
+    __slots__ = ("thresholds",)
+
+    _advice_of_several = "pass one threshold, and use a metric for each threshold"
+
+    def _count_at(self, thresholds: Any, name: Any, dtype: Any, **how: Any) -> None:
+        """Initialise the metric with its thresholds; others are counted in order."""
+        what = f"{type(self).__name__}: a threshold"
+        if thresholds is None:
+            self.thresholds: Any = 0.5
+        elif isinstance(thresholds, list | tuple):
+            several = tuple(_unit(each, what) for each in thresholds)
+            if not several:
+                raise ValueError(f"{type(self).__name__}: there is no threshold")
+            self.thresholds = several if len(several) > 1 else several[0]
+        else:
+            self.thresholds = _unit(thresholds, what)
+        ascending = sorted(set(np.ravel(self.thresholds).tolist()))
+        Metric.__init__(self, dtype, name, _Counts(ascending, **how))
+
+    def _several(self, output: SymbolicTensor) -> bool:
+        del output
+        return isinstance(self.thresholds, tuple)
+
+    def _at_thresholds(self, values: Any) -> Any:
+        """Return numbers by threshold in the order given; a float for one."""
+        if not isinstance(self.thresholds, tuple):
+            return float(values[0])
+        assert isinstance(self._of, _Counts)
+        given = np.asarray(self.thresholds, np.float32)
+        return np.asarray(values)[np.searchsorted(self._of.thresholds, given)]
 
 
-class _Rate(Metric):
-    """A ratio of counts at one threshold."""
+class _Rate(_AtThresholds):
+    """A ratio of counts at thresholds."""
 
-    __slots__ = ("class_id", "thresholds")
+    __slots__ = ("class_id", "top_k")
 
     _direction = "up"
 
@@ -1147,13 +1536,11 @@ class _Rate(Metric):
         name: str | None = None,
         dtype: str | None = None,
     ) -> None:
-        if top_k is not None:
-            raise ValueError(
-                f"{type(self).__name__}: top_k is not supported; use a threshold"
-            )
-        self.thresholds = _threshold(self, thresholds)
         self.class_id = class_id
-        super().__init__(dtype, name, _Counts([self.thresholds], class_id))
+        self.top_k = top_k
+        marks = top_k is not None and thresholds is None
+        how = {"class_id": class_id, "top_k": top_k, "marks": marks}
+        self._count_at(thresholds, name, dtype, **how)
 
 
 class Precision(_Rate):
@@ -1161,10 +1548,11 @@ class Precision(_Rate):
 
     Parameters
     ----------
-    thresholds : float, optional
-        One threshold in ``[0, 1]``. None: 0.5.
+    thresholds : float or sequence of float, optional
+        Thresholds in ``[0, 1]``; with several the result is an array, which logs cannot
+        hold. None: 0.5, or none with `top_k`.
     top_k : int, optional
-        Only None.
+        The number of largest outputs of a sample that may count as positive.
     class_id : int, optional
         The unit of the output to consider. None: all.
     name : str, optional
@@ -1175,7 +1563,7 @@ class Precision(_Rate):
     Raises
     ------
     ValueError
-        If `top_k` is given, there are several thresholds, or one is out of range.
+        If an argument is out of its range.
 
     Examples
     --------
@@ -1186,10 +1574,10 @@ class Precision(_Rate):
 
     __slots__ = ()
 
-    def result(self, sums: _Sums) -> float:
-        """Return the ratio."""
+    def result(self, sums: _Sums) -> Any:
+        """Return the ratio, or an array of one for each threshold."""
         tp, fp, _tn, _fn = _four(sums)
-        return float(_divide(tp, tp + fp)[0])
+        return self._at_thresholds(_divide(tp, tp + fp))
 
 
 class Recall(_Rate):
@@ -1197,10 +1585,11 @@ class Recall(_Rate):
 
     Parameters
     ----------
-    thresholds : float, optional
-        One threshold in ``[0, 1]``. None: 0.5.
+    thresholds : float or sequence of float, optional
+        Thresholds in ``[0, 1]``; with several the result is an array, which logs cannot
+        hold. None: 0.5, or none with `top_k`.
     top_k : int, optional
-        Only None.
+        The number of largest outputs of a sample that may count as positive.
     class_id : int, optional
         The unit of the output to consider. None: all.
     name : str, optional
@@ -1211,21 +1600,21 @@ class Recall(_Rate):
     Raises
     ------
     ValueError
-        If `top_k` is given, there are several thresholds, or one is out of range.
+        If an argument is out of range.
     """
 
     __slots__ = ()
 
-    def result(self, sums: _Sums) -> float:
-        """Return the ratio."""
+    def result(self, sums: _Sums) -> Any:
+        """Return the ratio, or an array of one for each threshold."""
         tp, _fp, _tn, fn = _four(sums)
-        return float(_divide(tp, tp + fn)[0])
+        return self._at_thresholds(_divide(tp, tp + fn))
 
 
-class _Count(Metric):
+class _Count(_AtThresholds):
     """One of the counts of `_four`, selected by `_which`."""
 
-    __slots__ = ("thresholds",)
+    __slots__ = ()
 
     _which: ClassVar[int]
 
@@ -1235,12 +1624,11 @@ class _Count(Metric):
         name: str | None = None,
         dtype: str | None = None,
     ) -> None:
-        self.thresholds = _threshold(self, thresholds)
-        super().__init__(dtype, name, _Counts([self.thresholds]))
+        self._count_at(thresholds, name, dtype)
 
-    def result(self, sums: _Sums) -> float:
-        """Return the count."""
-        return float(_four(sums)[self._which][0])
+    def result(self, sums: _Sums) -> Any:
+        """Return the count, or an array of one for each threshold."""
+        return self._at_thresholds(_four(sums)[self._which])
 
 
 class TruePositives(_Count):
@@ -1248,8 +1636,9 @@ class TruePositives(_Count):
 
     Parameters
     ----------
-    thresholds : float, optional
-        One threshold in ``[0, 1]``. None: 0.5.
+    thresholds : float or sequence of float, optional
+        Thresholds in ``[0, 1]``; with several the result is an array, which logs cannot
+        hold. None: 0.5.
     name : str, optional
         The name in logs. None: the class's name in snake case.
     dtype : str, optional
@@ -1266,8 +1655,9 @@ class FalsePositives(_Count):
 
     Parameters
     ----------
-    thresholds : float, optional
-        One threshold in ``[0, 1]``. None: 0.5.
+    thresholds : float or sequence of float, optional
+        Thresholds in ``[0, 1]``; with several the result is an array, which logs cannot
+        hold. None: 0.5.
     name : str, optional
         The name in logs. None: the class's name in snake case.
     dtype : str, optional
@@ -1284,8 +1674,9 @@ class TrueNegatives(_Count):
 
     Parameters
     ----------
-    thresholds : float, optional
-        One threshold in ``[0, 1]``. None: 0.5.
+    thresholds : float or sequence of float, optional
+        Thresholds in ``[0, 1]``; with several the result is an array, which logs cannot
+        hold. None: 0.5.
     name : str, optional
         The name in logs. None: the class's name in snake case.
     dtype : str, optional
@@ -1302,8 +1693,9 @@ class FalseNegatives(_Count):
 
     Parameters
     ----------
-    thresholds : float, optional
-        One threshold in ``[0, 1]``. None: 0.5.
+    thresholds : float or sequence of float, optional
+        Thresholds in ``[0, 1]``; with several the result is an array, which logs cannot
+        hold. None: 0.5.
     name : str, optional
         The name in logs. None: the class's name in snake case.
     dtype : str, optional
@@ -1499,11 +1891,12 @@ class AUC(Metric):
     thresholds : sequence of float, optional
         Thresholds in ``[0, 1]``, instead of `num_thresholds`.
     multi_label : bool, default False
-        Only False.
+        Whether each unit of the output is a label with an area of its own, whose mean
+        is the metric; by default all are counted together.
     num_labels : int, optional
-        Only None.
+        The number of labels, which an output must have.
     label_weights : sequence of float, optional
-        Only None.
+        The weights of labels in the mean, or in the counts.
     from_logits : bool, default False
         Whether outputs are logits, without a sigmoid.
 
@@ -1518,7 +1911,15 @@ class AUC(Metric):
     ICML 2006 (the interpolation of ``"PR"``).
     """
 
-    __slots__ = ("curve", "from_logits", "num_thresholds", "summation_method")
+    __slots__ = (
+        "curve",
+        "from_logits",
+        "label_weights",
+        "multi_label",
+        "num_labels",
+        "num_thresholds",
+        "summation_method",
+    )
 
     _direction = "up"
 
@@ -1535,12 +1936,17 @@ class AUC(Metric):
         label_weights: Sequence[float] | None = None,
         from_logits: bool = False,
     ) -> None:
-        if multi_label or num_labels is not None or label_weights is not None:
-            raise ValueError(
-                "AUC: multi_label, num_labels and label_weights are not supported, "
-                "and all labels are counted together: to measure each label, give the "
-                "model an output for each"
+        self.multi_label = bool(multi_label)
+        self.num_labels = (
+            None if num_labels is None else integer(num_labels, "AUC: num_labels")
+        )
+        self.label_weights = (
+            None
+            if label_weights is None
+            else tuple(
+                nonnegative(each, "AUC: a label weight") for each in label_weights
             )
+        )
         if curve not in ("ROC", "PR", "PRGAIN", "roc", "pr", "prgain"):
             raise ValueError(
                 f"AUC: curve must be 'ROC', 'PR' or 'PRGAIN', got {curve!r}"
@@ -1558,14 +1964,47 @@ class AUC(Metric):
             if num_thresholds < 2:
                 raise ValueError("AUC: num_thresholds must be above 1")
             inner = list(np.linspace(0, 1, num_thresholds)[1:-1])
-        counts = _Counts(inner, with_sigmoid=bool(from_logits))
+        weights = None if self.multi_label else self.label_weights
+        counts = _Counts(
+            inner,
+            with_sigmoid=bool(from_logits),
+            by_label=self.multi_label,
+            label_weights=weights,
+        )
         super().__init__(dtype, "auc" if name is None else name, counts)
         self.num_thresholds = len(inner) + 2
         self.curve = curve.upper()
         self.summation_method = summation_method.lower()
         self.from_logits = bool(from_logits)
 
+    def target(self, output: SymbolicTensor) -> Target | None:
+        """Return None, the loss's target; ValueError for another number of labels."""
+        shape = output.sample_shape
+        named = {self.num_labels, len(self.label_weights or ()) or None} - {None}
+        if self.multi_label and len(shape) != 1:
+            raise ValueError(
+                "AUC: multi_label=True needs outputs of shape (None, labels), got "
+                f"{output.shape}"
+            )
+        if named - {*shape[-1:]}:
+            raise ValueError(
+                f"AUC: an output of shape {output.shape} does not have "
+                f"{' and '.join(map(str, named))} labels"
+            )
+        return None
+
     def result(self, sums: _Sums) -> float:
+        """Return the area, or the mean of those of labels."""
+        if not self.multi_label:
+            return self._area(*sums)
+        rows = (np.reshape(each, (-1, self.num_thresholds - 1)) for each in sums)
+        areas = np.array([self._area(*both) for both in zip(*rows, strict=True)])
+        if self.label_weights is None:
+            return float(areas.mean())
+        weights = np.asarray(self.label_weights)
+        return float(_divide((areas * weights).sum(), weights.sum()))
+
+    def _area(self, *sums: Any) -> float:
         """Sum the areas between thresholds, including one below 0 and one above 1."""
         tp, fp = (np.append(np.asarray(each, np.float64), 0) for each in sums)
         tn, fn = fp[0] - fp, tp[0] - tp
@@ -1635,15 +2074,18 @@ class _Score(Metric):
         )
 
     def target(self, output: SymbolicTensor) -> Target | None:
-        """Return None, the loss's target; ValueError if there are several scores."""
-        shape = output.sample_shape
-        if len(shape) != 1 or (self.average is None and shape != (1,)):
+        """Return None, the loss's target; ValueError for an output of more axes."""
+        if len(output.sample_shape) != 1:
             raise ValueError(
-                f"{type(self).__name__} needs outputs of shape (None, classes) and an "
-                "average, since a metric is one number in the logs: for an output of "
-                f"shape {output.shape} pass average='macro', 'micro' or 'weighted'"
+                f"{type(self).__name__} needs outputs of shape (None, classes), got "
+                f"{output.shape}"
             )
         return None
+
+    _advice_of_several = "pass average='macro', 'micro' or 'weighted'"
+
+    def _several(self, output: SymbolicTensor) -> bool:
+        return self.average is None and output.sample_shape != (1,)
 
     def trace(
         self, builder: Builder, y_true: int, y_pred: int, sample_weight: int | None
@@ -1663,8 +2105,8 @@ class _Score(Metric):
             for each in (right, chosen, y_true)
         )
 
-    def _score(self, sums: _Sums, beta: float) -> float:
-        """Return the average F-beta score of the classes."""
+    def _score(self, sums: _Sums, beta: float) -> Any:
+        """Return the average F-beta score of the classes, or those of several."""
         counts = [np.asarray(each, np.float64) for each in sums]
         if self.average == "micro":
             counts = [each.sum(keepdims=True) for each in counts]
@@ -1676,6 +2118,8 @@ class _Score(Metric):
         score *= 1 + factor
         if self.average == "weighted":
             return float((score * true).sum() / (true.sum() + _EPSILON))
+        if self.average is None and score.size > 1:
+            return score
         return float(np.mean(score))
 
 
@@ -1686,7 +2130,8 @@ class FBetaScore(_Score):
     ----------
     average : {"micro", "macro", "weighted"} or None, default None
         Count all classes together, average their scores, or average them weighted by
-        the number of targets. None is for a single class only, as logs hold one number.
+        the number of targets. With None the result is an array of the scores, which
+        logs cannot hold.
     beta : float, default 1.0
         The weight of recall relative to precision, above 0.
     threshold : float, optional
@@ -1717,7 +2162,7 @@ class FBetaScore(_Score):
         if self.beta <= 0:
             raise ValueError(f"FBetaScore: beta must be positive, got {beta!r}")
 
-    def result(self, sums: _Sums) -> float:
+    def result(self, sums: _Sums) -> Any:
         """Return the score."""
         return self._score(sums, self.beta)
 
@@ -1748,7 +2193,7 @@ class F1Score(_Score):
     ) -> None:
         super().__init__(average, threshold, name, dtype)
 
-    def result(self, sums: _Sums) -> float:
+    def result(self, sums: _Sums) -> Any:
         """Return the score."""
         return self._score(sums, 1.0)
 
@@ -1864,8 +2309,12 @@ class MeanMetricWrapper(Metric):
         **kwargs: Any,
     ) -> None:
         of = losses.get_loss(fn)
-        if kwargs:
-            of = losses.get_loss(wraps(fn)(partial(fn, **kwargs)))
+        if kwargs and type(of) is getattr(fn, "kind", None):
+            of = type(of)(name=of.name, **kwargs)
+        elif kwargs:
+            bound: Any = partial(fn, **kwargs)
+            bound.__name__ = of.name
+            of = losses.get_loss(bound)
         super().__init__(dtype, of.name if name is None else name, of)
         self.fn = partial(fn, **kwargs) if kwargs else fn
 
@@ -2192,8 +2641,16 @@ def _unit(value: Any, what: str) -> float:
     return number
 
 
+binary_accuracy = of_samples(BinaryAccuracy)
+categorical_accuracy = of_samples(CategoricalAccuracy)
+concordance_correlation = of_samples(ConcordanceCorrelation)
+pearson_correlation = of_samples(PearsonCorrelation)
+sparse_categorical_accuracy = of_samples(SparseCategoricalAccuracy)
+sparse_top_k_categorical_accuracy = of_samples(SparseTopKCategoricalAccuracy)
+top_k_categorical_accuracy = of_samples(TopKCategoricalAccuracy)
+
 _METRICS: dict[str, type[Metric]] = {
-    name: globals()[name] for name in __all__ if name != "Metric"
+    name: globals()[name] for name in __all__ if name != "Metric" and not name.islower()
 }
 _METRICS |= {snake_case(name): each for name, each in _METRICS.items()}
 _METRICS |= {
@@ -2230,8 +2687,9 @@ def get_metric(
         return metric
     if isinstance(metric, Loss):
         return Metric(name=metric.name, of=metric)
-    if isinstance(metric, type) and issubclass(metric, Metric):
-        return metric()
+    kind = getattr(metric, "kind", metric)  # of a function such as binary_accuracy
+    if isinstance(kind, type) and issubclass(kind, Metric):
+        return kind() if kind is metric else kind(name=metric.__name__)
     if callable(metric):
         return get_metric(losses.get_loss(metric))
     if not isinstance(metric, str):

@@ -10,12 +10,27 @@ from memcfg.nn._attributes import FixedAttributes
 from memcfg.nn._keras_names import absent
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from memcfg.graph import Builder
 
-__all__ = ["L1", "L1L2", "L2", "OrthogonalRegularizer", "Regularizer"]
+__all__ = [
+    "L1",
+    "L1L2",
+    "L2",
+    "OrthogonalRegularizer",
+    "Regularizer",
+    "l1",
+    "l1_l2",
+    "l2",
+    "orthogonal_regularizer",
+]
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
     __getattr__ = absent(__name__)
+
+
+_LEAST_NORM = 1e-12
 
 
 class Regularizer(FixedAttributes):
@@ -135,28 +150,66 @@ class L2(Regularizer):
 
 
 class OrthogonalRegularizer(Regularizer):
-    """Keras's penalty on weights that are not orthogonal; not supported.
+    """The mean absolute cosine of the angles between rows, or columns, of a matrix.
 
     Parameters
     ----------
     factor : float, default 0.01
-        As in Keras.
-    mode : str, default "rows"
-        As in Keras.
+        The factor of the mean, zero or more.
+    mode : {"rows", "columns"}, default "rows"
+        Whether rows or columns are to be orthogonal.
 
     Raises
     ------
+    TypeError
+        If the factor is not a number.
     ValueError
-        Always; the message names alternatives.
+        If an argument is out of its range; when it is used, if a weight is no matrix.
     """
 
-    __slots__ = ()
+    __slots__ = ("factor", "mode")
 
-    def __init__(self, factor: float = 0.01, mode: str = "rows") -> NoReturn:
-        raise ValueError(
-            f"OrthogonalRegularizer({factor!r}, {mode!r}) is not supported: use the "
-            "Orthogonal initializer, L2, or a subclass of Regularizer"
-        )
+    def __init__(self, factor: float = 0.01, mode: str = "rows") -> None:
+        self.factor = nonnegative(factor, "OrthogonalRegularizer: factor")
+        if mode not in ("rows", "columns"):
+            raise ValueError(
+                f"OrthogonalRegularizer: mode must be 'rows' or 'columns', got {mode!r}"
+            )
+        self.mode = mode
+
+    def trace(self, builder: Builder, tensor: int) -> int:
+        """Append the cosines of all pairs and their mean; return its id."""
+        shape = builder.shape(tensor)
+        if len(shape) != 2:
+            raise ValueError(
+                f"{self!r} is for matrices, and a weight has shape {shape}"
+            )
+
+        def apply(kind: str, inputs: Sequence[int], **settings: Any) -> int:
+            label = f"regularization/{kind}"
+            return builder.apply(kind, inputs, settings, name=label)[0]
+
+        rows = self.mode == "rows"
+        size, axis = (shape[0], 1) if rows else (shape[1], 0)
+        squares = apply("multiply", (tensor, tensor))
+        squares = apply("reduce_sum", (squares,), axes=(axis,), keepdims=True)
+        factors = apply("inverse_root", (squares,), least=_LEAST_NORM**2)
+        factors = apply("broadcast_to", (factors,), shape=shape)
+        unit = apply("multiply", (tensor, factors))
+        ways = {"transpose_b": True} if rows else {"transpose_a": True}
+        cosines = apply("absolute", (apply("matmul", (unit, unit), **ways),))
+        # Equal numbers are in the order of their places.
+        zeros = apply("fill", (), shape=(size,), value=0.0, dtype="float32")
+        same = apply("one_hot", (apply("order", (zeros,)),), depth=size)
+        others = apply("affine", (same,), factor=-1.0, term=1.0)
+        pairs = apply("multiply", (cosines, others))
+        total = apply("reduce_sum", (pairs,), axes=(0, 1), keepdims=False)
+        share = self.factor / max(size * (size - 1), 1)
+        return apply("affine", (total,), factor=share, term=-0.0)
+
+
+l1, l1_l2, l2 = L1, L1L2, L2
+orthogonal_regularizer = OrthogonalRegularizer
 
 
 def _penalty(builder: Builder, tensor: int, l1: float, l2: float) -> int:
@@ -166,13 +219,15 @@ def _penalty(builder: Builder, tensor: int, l1: float, l2: float) -> int:
     return builder.apply("reduce_sum", (each,), axes, name=name)[0]
 
 
-_REGULARIZERS: dict[str, type[L1 | L2 | L1L2]] = {
+_REGULARIZERS: dict[str, type[L1 | L2 | L1L2 | OrthogonalRegularizer]] = {
     "L1": L1,
     "L2": L2,
     "L1L2": L1L2,
     "l1": L1,
     "l2": L2,
     "l1_l2": L1L2,  # as in Keras, it penalises nothing
+    "OrthogonalRegularizer": OrthogonalRegularizer,
+    "orthogonal_regularizer": OrthogonalRegularizer,
 }
 
 
@@ -182,8 +237,12 @@ def get_regularizer(regularizer: Any) -> Regularizer | None:
         return regularizer
     if isinstance(regularizer, str) and regularizer in _REGULARIZERS:
         return _REGULARIZERS[regularizer]()
+    if isinstance(regularizer, type) and issubclass(regularizer, Regularizer):
+        made: Regularizer = regularizer()
+        return made
     if isinstance(regularizer, str):
-        raise unknown("regularizer", regularizer, ["l1", "l2", "l1_l2"])
+        names = [name for name in _REGULARIZERS if name.islower()]
+        raise unknown("regularizer", regularizer, names)
     raise TypeError(
         "a regularizer must be L1(...), L2(...), L1L2(...) or a name, got "
         f"{regularizer!r}"

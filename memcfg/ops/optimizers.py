@@ -215,6 +215,54 @@ def _adagrad(
     return w - rate * g / sqrt(total + epsilon), total
 
 
+def _ftrl(
+    w: Expression,
+    g: Expression,
+    a: Expression,
+    z: Expression,
+    rate: Expression,
+    *,
+    learning_rate_power: Expression,
+    l1_regularization_strength: Expression,
+    l2_regularization_strength: Expression,
+    l2_shrinkage_regularization_strength: Expression,
+    beta: Expression,
+) -> tuple[Expression, ...]:
+    shrunk = g + 2 * l2_shrinkage_regularization_strength * w
+    total, l1 = a + g * g, l1_regularization_strength
+    powers = [each ** (-learning_rate_power) for each in (total, a)]
+    linear = z + (shrunk - (powers[0] - powers[1]) / rate * w)
+    penalty = 2 * (l2_regularization_strength + beta / (2 * rate))
+    near = minimum(maximum(linear, -l1), l1)
+    return (near - linear) / (powers[0] / rate + penalty), total, linear
+
+
+def _schedule_free(
+    w: Expression,
+    g: Expression,
+    z: Expression,
+    v: Expression,
+    rate: Expression,
+    t: Expression,
+    *,
+    beta_1: Expression,
+    beta_2: Expression,
+    epsilon: Expression,
+    warmup_steps: Expression,
+    weight_decay: Expression | float = 0.0,
+) -> tuple[Expression, ...]:
+    # A weight's first update finds zeros: the iterate begins with the weight, which
+    # has decayed by now.
+    first = select(equal(z, 0), w / (1 - weight_decay * rate), z)
+    before = select(equal(v, 0), first, z)
+    warm = rate * minimum(t / maximum(warmup_steps, 1), 1)
+    squares = v + (g * g - v) * (1 - beta_2)
+    after = before - warm * g / (sqrt(squares / (1 - beta_2**t)) + epsilon)
+    mean = (w - (1 - beta_1) * before) / beta_1
+    moved = (1 - 1 / t) * mean + after / t
+    return (1 - beta_1) * after + beta_1 * moved, after, squares
+
+
 def _adadelta(
     w: Expression,
     g: Expression,
@@ -478,6 +526,8 @@ _update(
 )
 _update("adagrad", _adagrad, ("w", "a"))
 _update("adadelta", _adadelta, ("w", "a", "d"))
+_update("ftrl", _ftrl, ("w", "a", "z"))
+_update("schedule_free_adamw", _schedule_free, ("w", "z", "v"))
 _update("lion", _lion, ("w", "m"))
 _update("rmsprop", _rmsprop, ("w", "v"))
 _update("rmsprop_momentum", _rmsprop_momentum, ("w", "v", "m"))

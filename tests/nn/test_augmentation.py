@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import colorsys
 import copy
 import pickle
 
@@ -20,7 +21,16 @@ RANDOM = {
     "RandomTranslation": {"height_factor": 0.3, "width_factor": 0.3},
     "RandomContrast": {"factor": 0.5},
     "RandomBrightness": {"factor": 0.3},
+    "RandomColorDegeneration": {"factor": 0.8},
+    "RandomGrayscale": {"factor": 0.4},
+    "RandomHue": {"factor": 0.5},
+    "RandomInvert": {"factor": (0.4, 0.6)},
+    "RandomPosterization": {"factor": (2, 6)},
+    "RandomSaturation": {"factor": (0.1, 0.7)},
+    "RandomSharpness": {"factor": (0.0, 1.0)},
+    "Solarization": {"addition_factor": 0.5, "threshold_factor": (0.3, 0.8)},
 }
+OF_PLACES = ("Flip", "Crop", "Rotation", "Zoom", "Translation")
 IN_MODELS = ("RandomFlip", "RandomContrast", "RandomBrightness")
 
 
@@ -62,7 +72,7 @@ def test_a_step_of_a_pipeline(name, threads):
     assert len({image.tobytes() for image in batch}) > 20
     # Images are transformed in pairs with what belongs to them.
     masked = layer({"images": data, "labels": 1, "segmentation_masks": data})
-    if name not in ("RandomContrast", "RandomBrightness"):
+    if name.endswith(OF_PLACES):
         assert masked["segmentation_masks"].shape == masked["images"].shape
     else:
         assert masked["segmentation_masks"] is data
@@ -72,7 +82,7 @@ def test_a_step_of_a_pipeline(name, threads):
 @pytest.mark.parametrize("name", RANDOM)
 def test_copies(name):
     layer = make(name, seed=5)
-    data = images(2, 7, 8, 1)
+    data = images(2, 7, 8, 3)
     for other in (
         copy.deepcopy(layer),
         pickle.loads(pickle.dumps(layer)),
@@ -243,3 +253,65 @@ def test_layers_that_ops_cannot_express(name):
 def test_wrong_arguments(call, error, told):
     with pytest.raises(error, match=told):
         call()
+
+
+def test_hues_turn_as_those_of_python():
+    """Of the standard library, pixel by pixel."""
+    data = np.concatenate(
+        [images(2, 3, 4, 3), np.full((2, 1, 4, 3), 90, np.float32)], 1
+    )
+    layer = layers.RandomHue(0.5, seed=1)
+    turns = np.float32([0.2, -0.3])
+    found = layer.transform_images(data, {"factor": turns})
+    more = layers.RandomSaturation(0.5).transform_images(data, {"factor": [0.5, 3.0]})
+    for image, turn, rows, factor, vivid in zip(
+        data, turns, found, (0.5, 3.0), more, strict=True
+    ):
+        for pixel, other, strong in zip(
+            image.reshape(-1, 3), rows.reshape(-1, 3), vivid.reshape(-1, 3), strict=True
+        ):
+            h, s, v = colorsys.rgb_to_hsv(*np.float64(pixel) / 255)
+            wanted = np.multiply(colorsys.hsv_to_rgb((h + turn) % 1, s, v), 255)
+            np.testing.assert_allclose(other, wanted, atol=2e-3)
+            wanted = np.multiply(colorsys.hsv_to_rgb(h, min(s * factor, 1), v), 255)
+            np.testing.assert_allclose(strong, wanted, atol=2e-3)
+
+
+def test_tones():
+    data = np.float32([[[[0], [100]], [[200], [255]]]])
+    inverted = layers.RandomInvert(1.0)(data)
+    np.testing.assert_array_equal(inverted, 255 - data)
+    change = {"additions": np.float32(60), "thresholds": np.float32(170)}
+    solar = layers.Solarization(0.5, 0.5).transform_images(data, change)
+    np.testing.assert_array_equal(solar.ravel(), [60, 160, 0, 0])
+    bits = layers.RandomPosterization((2, 2))(data)
+    np.testing.assert_array_equal(bits.ravel(), [0, 64, 192, 192])
+    stretched = layers.AutoContrast()(data / 2 + 20)
+    np.testing.assert_allclose(stretched, data, atol=1e-3)
+    flat = np.full((1, 2, 2, 1), 7, np.float32)
+    np.testing.assert_array_equal(layers.AutoContrast()(flat), flat)
+    smooth = layers.RandomSharpness((0, 0))(data)
+    np.testing.assert_allclose(smooth[0, 0, 0, 0], (100 + 200 + 255) / 13, rtol=1e-5)
+    same = layers.RandomSharpness((0.5, 0.5))(data)
+    np.testing.assert_allclose(same, data, atol=1e-4)
+    grey = layers.RandomGrayscale(1.0)(images(2, 3, 4, 3))
+    assert np.ptp(grey, axis=-1).max() == 0
+    part = layers.RandomColorDegeneration((1, 1))(images(2, 3, 4, 3))
+    np.testing.assert_allclose(part, grey, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("make_it", "words"),
+    [
+        (lambda: layers.RandomHue(2), r"factor must be in \[0, 1\]"),
+        (lambda: layers.RandomGrayscale(1.5), r"must be in \[0, 1\]"),
+        (lambda: layers.RandomPosterization(9), r"must be in \[1, 8\]"),
+        (lambda: layers.Solarization((0, 1, 2)), "one number or two"),
+        (lambda: layers.AutoContrast(3), "a pair of numbers"),
+        (lambda: layers.RandomHue(0.1)(images(2, 3, 4, 1)), "red, green and blue"),
+        (lambda: layers.RandomGrayscale(1)(images(3, 4, 1)), "red, green and blue"),
+    ],
+)
+def test_colors_that_are_refused(make_it, words):
+    with pytest.raises(ValueError, match=words):
+        make_it()

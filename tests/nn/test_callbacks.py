@@ -349,6 +349,16 @@ def test_terminate_on_nan_ends_training_without_an_error(on_nan, capsys):
     assert finite == (on_nan == "raise")
 
 
+@pytest.mark.parametrize("on_nan", ["raise", "ignore"])
+def test_terminate_on_nan_may_raise(on_nan):
+    x, y = samples()
+    x[-1, 0] = np.nan
+    callback = cb.TerminateOnNaN(raise_error=True)
+    options = {"verbose": 0, "on_nan": on_nan, "callbacks": callback}
+    with pytest.raises(mc.errors.NonFiniteLossError, match="loss is nan"):
+        made().fit(x, y, shuffle=False, **options)
+
+
 def test_lambda_callback_calls_what_it_was_given():
     x, y = samples()
     seen = []

@@ -403,12 +403,8 @@ class TestWhatKerasUsersAskLayersFor:
         def ignored(self, *_):
             raise AssertionError
 
-        for base, name, words in (
-            (nn.Metric, "update_state", "write `values`"),
-            (nn.Optimizer, "update_step", "most similar"),
-        ):
-            with pytest.raises(TypeError, match=f"{name} would not be .*{words}"):
-                type("Mine", (base,), {name: ignored})
+        with pytest.raises(TypeError, match=r"update_step would .*most similar"):
+            type("Mine", (nn.Optimizer,), {"update_step": ignored})
 
 
 class TestLossesOfUsers:

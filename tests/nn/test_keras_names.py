@@ -11,6 +11,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from internals import ABSENT, argument, instead, taken
 from scripts import script
 
@@ -68,7 +70,7 @@ def test_an_argument_is_taken_or_refused_in_words():
                 function(**{name: object()})
             assert argument(name).words in str(error.value)
             refused.add(name)
-    assert refused >= {"run_eagerly", "lora_rank", "sparse", "zipped"}
+    assert refused >= {"run_eagerly", "renorm", "sparse", "zipped"}
 
 
 DIFFERENT = [
@@ -143,8 +145,8 @@ def test_values_of_keras_that_change_nothing_are_taken():
         mc.nn.Dense(3, autocast=False)
     with pytest.raises(TypeError, match=r"Model.compile does not .*program of its own"):
         model.compile("sgd", "mse", steps_per_execution=True + 1)
-    with pytest.raises(TypeError, match=r"Dense does not .*freeze.*\. It must be None"):
-        mc.nn.Dense(3, lora_rank=2)
+    with pytest.raises(TypeError, match=r"Dense does not .*float32\. It must be None"):
+        mc.nn.Dense(3, quantization_config=2)
     with pytest.raises(TypeError, match="unexpected keyword argument 'unit'"):
         mc.nn.Dense(unit=3)
 
@@ -184,8 +186,8 @@ def test_a_layer_of_a_users_hands_arguments_on():
             self.units = units
 
     assert Own(3, name="own", autocast=True, trainable=False).trainable is False
-    with pytest.raises(TypeError, match=r"Layer does not .*'lora_rank'"):
-        Own(3, lora_rank=2)
+    with pytest.raises(TypeError, match=r"Layer does not .*'renorm'"):
+        Own(3, renorm=True)
 
 
 MADE = {  # layers that need arguments
@@ -238,6 +240,9 @@ def a_call(kind):
 
 ON_ARRAYS = ("CategoryEncoding", "RandomCrop", "RandomRotation", "RandomTranslation")
 ON_ARRAYS += ("RandomZoom", "Resizing")  # no parts of models
+ON_ARRAYS += ("AutoContrast", "RandomColorDegeneration", "RandomGrayscale", "RandomHue")
+ON_ARRAYS += ("RandomInvert", "RandomPosterization", "RandomSaturation")
+ON_ARRAYS += ("RandomSharpness", "Solarization")
 CALLED = [k for k in NAMES["calls"] if hasattr(mc.nn, k) and k not in ON_ARRAYS]
 
 
@@ -246,7 +251,9 @@ def test_a_call_takes_arguments_or_refuses_them_in_words(kind):
     made, given, more = a_call(kind)
     for name in NAMES["calls"][kind]:
         if name.endswith("mask") and name not in MASKED and kind != "Lambda":
-            with pytest.raises(TypeError, match=r"'.*mask': masks come with"):
+            with pytest.raises(
+                TypeError, match=r"a mask is a symb|mask must be a list"
+            ):
                 made(given, **more, **{name: object()})
             made(given, **more, **{name: None})
         if name == "training":
@@ -263,8 +270,8 @@ def test_a_model_in_a_model_refuses_what_it_would_ignore():
 
 
 def test_at_the_top_too():
-    with pytest.raises(AttributeError, match=r"'AlphaDropout': use Dropout"):
-        _ = mc.nn.AlphaDropout
+    with pytest.raises(AttributeError, match=r"'OrbaxCheckpoint': use Model"):
+        _ = mc.nn.OrbaxCheckpoint
     place = "it is in nn.losses and nn.metrics"
     with pytest.raises(AttributeError, match=f"'MeanSquaredError': {place}"):
         _ = mc.nn.MeanSquaredError
@@ -282,17 +289,41 @@ def test_activations_are_functions_of_symbolic_tensors_and_settings_of_layers():
 
     x = mc.nn.Input((4,))
     for name in activations.__all__:
-        if name == "get":
+        if name in ("get", "glu", "sparsemax", "threshold"):
             continue
         function = getattr(activations, name)
         assert function(x).shape == (None, 4)
         assert activations.get(name) is function
         mc.nn.Dense(3, activation=function)
+    assert activations.glu(x).shape == (None, 2)
+    assert activations.get("sparsemax")(x).shape == (None, 4)
+    assert activations.threshold(x, 1, 0).shape == (None, 4)
+    for name in ("glu", "sparsemax"):
+        with pytest.raises(ValueError, match="has no axis 0 beside the batch"):
+            getattr(activations, name)(x, axis=0)
     assert mc.nn.Dense(3, activation=activations.relu).activation == "relu"
     assert activations.get(None) is activations.linear
     with pytest.raises(ValueError, match="unknown activation 'cube'"):
         activations.get("cube")
     assert activations.get(np.tanh) is np.tanh  # a function of one's own, perhaps
+
+
+@given(
+    shape=st.sampled_from([(2, 5), (3, 4, 1), (2, 3, 4)]),
+    axis=st.sampled_from([-1, 1]),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=20, deadline=None)
+def test_sparsemax_is_the_nearest_point_of_probabilities(shape, axis, seed):
+    """The threshold of each row is found by bisection."""
+    x = np.random.default_rng(seed).normal(size=shape)
+    low, high = x.max(axis, keepdims=True) - 1, x.max(axis, keepdims=True)
+    for _ in range(60):
+        middle = (low + high) / 2
+        more = np.maximum(x - middle, 0).sum(axis, keepdims=True) > 1
+        low, high = np.where(more, middle, low), np.where(more, high, middle)
+    found = mc.nn.activations.sparsemax(np.float32(x), axis=axis)
+    np.testing.assert_allclose(found, np.maximum(x - low, 0), atol=2e-6)
 
 
 def test_to_categorical():

@@ -156,7 +156,7 @@ def test_what_cannot_be_honoured_raises(call, message):
         lambda: nn.Dense(True),
         lambda: nn.Dense(4, name=3),
         lambda: nn.Dense(4, kernel_initializer=3),
-        lambda: nn.Dense(4, kernel_initializer=nn.HeNormal),
+        lambda: nn.Dense(4, kernel_initializer=nn.Dense),
         lambda: nn.Dropout("0.5"),
         lambda: nn.Dropout(0.5, seed=1.5),
         lambda: nn.BatchNormalization(axis="last"),
@@ -182,7 +182,7 @@ def test_wrong_types_are_type_errors(call):
         (lambda: nn.MaxPool2D(4, name="p"), (3, 3, 1), r"'p'.*\(None, 3, 3, 1\)"),
         (lambda: nn.MaxPool2D(name="p"), (3, 3), r"'p'.*\(None, 3, 3\)"),
         (lambda: nn.GlobalAvgPool2D(name="g"), (3,), r"'g'.*\(None, 3\)"),
-        (lambda: nn.BatchNormalization(axis=1, name="b"), (3, 4), r"'b'.*axis=1"),
+        (lambda: nn.BatchNormalization(axis=3, name="b"), (3, 4), r"'b'.*axis=3"),
         (lambda: nn.GroupNormalization(3, name="g"), (3, 3, 8), "8 channels .* 3 gr"),
         (lambda: nn.PReLU(shared_axes=[3], name="p"), (3, 4), r"'p'.*\(None, 3, 4\)"),
         (lambda: nn.Softmax(0, name="s"), (3, 4), r"'s'.*axis=0 .*\(None, 3, 4\)"),
@@ -235,7 +235,7 @@ def test_layer_normalization_says_what_it_cannot():
         lambda: nn.LayerNormalization(epsilon=0),
         *(
             lambda axis=axis: output(nn.LayerNormalization(axis=axis))
-            for axis in (1, 0, [1, 3], [], [-1, 3], [0, 1, 2, 3], (1, 2))
+            for axis in (0, 4, [], [-1, 3], [0, 1, 2, 3])
         ),
     ):
         with pytest.raises(ValueError, match="LayerNormalization"):

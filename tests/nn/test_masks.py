@@ -375,3 +375,46 @@ def test_operators_drop_masks_in_copies_too(copy, tmp_path):
     assert again.evaluate(x, y, verbose=0) == wanted
     model.close()
     again.close()
+
+
+def test_a_call_is_given_a_mask():
+    """It takes the place of that of the sequence, at once as in a model."""
+    random = np.random.default_rng(0)
+    x = np.float32(random.normal(size=(3, 5, 4)))
+    lengths = [2, 5, 3]
+    mask = np.arange(5) < np.array(lengths)[:, None]
+    layer = nn.LSTM(3)
+    found = layer(x, mask=mask)
+    for row, length, one in zip(x, lengths, found, strict=True):
+        np.testing.assert_allclose(layer(row[None, :length])[0], one, atol=1e-6)
+    a, b = nn.Input((5, 4)), nn.Input((5,), dtype="int32")
+    model = nn.Model([a, b], layer(a, mask=b))
+    given = [x, np.int32(mask)]
+    np.testing.assert_allclose(model.predict(given, verbose=0), found, atol=1e-6)
+    heads = nn.MultiHeadAttention(2, 3)
+    whole = heads(x, x, value_mask=mask)
+    for row, length, one in zip(x, lengths, whole, strict=True):
+        alone = heads(row[None], row[None, :length])
+        np.testing.assert_allclose(alone[0], one, atol=1e-5)
+    with pytest.raises(ValueError, match=r"a mask has shape \(None, 5\)"):
+        layer(a, mask=nn.Input((4,)))
+    with pytest.raises(TypeError, match="a mask is a symbolic tensor"):
+        layer(a, mask=3)
+    with pytest.raises(TypeError, match="mask must be a list"):
+        nn.Attention()([a, a], mask=b)
+    with pytest.raises(TypeError, match="masks come with"):
+        nn.Dense(3)(a, mask=b)
+
+
+def test_a_softmax_is_given_a_mask():
+    x = np.float32(np.random.default_rng(0).normal(size=(2, 3, 4)))
+    mask = x > 0
+    mask[0, 0] = False
+    weights = np.where(mask, np.exp(x), 0)
+    for axis in (-1, (1, 2)):
+        total = weights.sum(axis, keepdims=True)
+        expected = np.divide(weights, total, out=np.zeros_like(x), where=total > 0)
+        found = nn.layers.Softmax(axis=axis)(x, mask=mask)
+        np.testing.assert_allclose(found, expected, atol=1e-6)
+    with pytest.raises(TypeError, match="of the rank of the input, 3"):
+        nn.layers.Softmax()(nn.Input((3, 4)), mask=nn.Input((3,)))

@@ -439,7 +439,10 @@ def test_options_that_cannot_be_honoured(options, error, words):
             lambda: nn.optimizers.get("adan"),
             "unknown optimizer 'adan': did you mean 'adam'",
         ),
-        (lambda: nn.optimizers.get("ftrl"), "no Ftrl: .* use Adagrad"),
+        (lambda: nn.optimizers.get("lossscaleoptimizer"), "no LossScale.*: gradients"),
+        (lambda: nn.optimizers.Ftrl(learning_rate_power=1), "zero or less"),
+        (lambda: nn.optimizers.Ftrl(l1_regularization_strength=-1), "zero or more"),
+        (lambda: nn.optimizers.ScheduleFreeAdamW(beta_1=0.0), "beta_1 must be above 0"),
         (lambda: schedules.deserialize({"class_name": "X"}), "unknown schedule 'X'"),
         (lambda: schedules.CosineDecay(0.1, 0), "decay_steps must be above zero"),
         (lambda: schedules.CosineDecayRestarts(0.1, 5, 0.5), "t_mul must be 1 or more"),
@@ -456,8 +459,8 @@ def test_settings_that_are_wrong(make, words):
 
 
 def test_what_keras_has_and_memcfg_has_not():
-    with pytest.raises(AttributeError, match=r"'Ftrl'.* use Adagrad"):
-        _ = nn.optimizers.Ftrl
+    with pytest.raises(AttributeError, match=r"'MultiOptimizer'.* one optimizer"):
+        _ = nn.optimizers.MultiOptimizer
     with pytest.raises(AttributeError, match=r"'Adan': did you mean 'Adam'"):
         _ = nn.optimizers.Adan
 

@@ -48,6 +48,8 @@ KEPT = {
     "adadelta": ({}, 84),
     "lion": ({}, 42),
     "lamb": ({}, 84),
+    "ftrl": ({}, 84),
+    "schedulefreeadamw": ({}, 84),
     "muon": ({}, 35 + 14),
     "adafactor": ({}, 5 + 7 + 7),
 }

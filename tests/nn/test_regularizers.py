@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from interpreter import interpret
 
 import memcfg as mc
@@ -39,6 +41,60 @@ def test_the_penalty_and_its_gradient(regularizer, l1, l2):
     np.testing.assert_allclose(slopes, l1 * np.sign(value) + 2 * l2 * value)
 
 
+@given(
+    rows=st.integers(1, 5),
+    columns=st.integers(1, 5),
+    mode=st.sampled_from(["rows", "columns"]),
+    seed=st.integers(0, 99),
+)
+@settings(max_examples=40, deadline=None)
+def test_a_penalty_on_angles(rows, columns, mode, seed):
+    value = np.random.default_rng(seed).normal(size=(rows, columns))
+    value[0] *= seed % 3 / 2  # perhaps no direction
+
+    def wanted(w):
+        w = w if mode == "rows" else w.T
+        unit = w / np.maximum(np.linalg.norm(w, axis=1, keepdims=True), 1e-12)
+        cosines = abs(unit @ unit.T)
+        return 0.1 * (cosines.sum() - np.trace(cosines)) / max(len(w) * (len(w) - 1), 1)
+
+    builder = Builder("penalty")
+    w = builder.tensor("w", value.shape, role="parameter")
+    penalty = regularizers.OrthogonalRegularizer(0.1, mode).trace(builder, w)
+    found = gradients(builder, penalty, [w])
+    graph = builder.build([penalty, found[w]])
+    made = interpret(graph, {"w": value})
+    number = made[graph.tensors[penalty].name]
+    assert number == pytest.approx(wanted(value), abs=1e-12)
+    if not seed % 3 or min(rows, columns) < 2:
+        return  # cosines of 0 and 1 have bends
+    way = np.random.default_rng(seed + 1).normal(size=value.shape)
+    slope = (wanted(value + 1e-6 * way) - wanted(value - 1e-6 * way)) / 2e-6
+    slopes = made[graph.tensors[found[w]].name]
+    assert (slopes * way).sum() == pytest.approx(slope, rel=1e-4, abs=1e-7)
+
+
+def test_a_penalty_on_angles_is_for_matrices():
+    dense = mc.nn.Dense(2, bias_regularizer=regularizers.orthogonal_regularizer())
+    model = mc.nn.Sequential([mc.nn.Input((3,)), dense])
+    model.compile("sgd", "mse")
+    with pytest.raises(ValueError, match=r"is for matrices, and .* shape \(2,\)"):
+        model.fit(np.ones((2, 3)), np.ones((2, 2)), verbose=0)
+
+
+def test_other_names_and_classes():
+    assert regularizers.l2 is regularizers.L2
+    for room, name, kind in (
+        (regularizers, "l1_l2", "kernel_regularizer"),
+        (mc.nn.constraints, "unit_norm", "kernel_constraint"),
+        (mc.nn.initializers, "he_normal", "kernel_initializer"),
+    ):
+        wanted = getattr(room, name)
+        for each in (wanted, name):
+            layer = mc.nn.Dense(2, **{kind: each})
+            assert type(layer.get_config()[kind]) is wanted
+
+
 def test_what_regularizers_are():
     assert get_regularizer(None) is None
     penalty = regularizers.L2(0.1)
@@ -49,7 +105,7 @@ def test_what_regularizers_are():
         (lambda: get_regularizer("l3"), ValueError, "unknown regularizer 'l3'"),
         (lambda: get_regularizer(0.1), TypeError, "a regularizer must be L1"),
         (lambda: regularizers.L2(-1), ValueError, "l2 must be zero or more"),
-        (regularizers.OrthogonalRegularizer, ValueError, "not supported: use"),
+        (lambda: regularizers.OrthogonalRegularizer(mode="x"), ValueError, "mode must"),
     ):
         with pytest.raises(kind, match=words):
             make()

@@ -210,3 +210,33 @@ def test_distributions(name, options, key):
                 abs(np.quantile(one, part) - np.quantile(other, part)) < 0.05 * spread
             )
     assert abs(one.mean() - other.mean()) < 0.05 * spread
+
+
+COLORS = {
+    "RandomColorDegeneration": {"factor": 0.8},
+    "RandomHue": {"factor": 0.5},
+    "RandomInvert": {"factor": (0.4, 0.6)},
+    "RandomPosterization": {"factor": (2, 6)},
+    "RandomSharpness": {"factor": (0.0, 1.0)},
+    "Solarization": {"addition_factor": 0.5, "threshold_factor": (0.3, 0.8)},
+}
+
+
+@pytest.mark.parametrize("name", COLORS)
+@pytest.mark.parametrize("seed", range(3))
+def test_colors(name, seed):
+    same_transform(name, images((4, 7, 9, 3), seed), 5e-3, **COLORS[name])
+
+
+def test_colors_of_keras_other_forms():
+    """Keras clips a saturation to the range of values, which is right for this one."""
+    data = images((4, 7, 9, 3)) / 255
+    options = {"factor": (0.1, 0.7), "value_range": (0, 1)}
+    same_transform("RandomSaturation", data, 1e-5, **options)
+    theirs, ours = (layers.AutoContrast() for layers in BOTH)
+    wanted = array(theirs.transform_images(torch.tensor(data * 200), None))
+    np.testing.assert_allclose(ours(data * 200), wanted, atol=1e-3)
+    theirs, ours = (layers.RandomGrayscale(0.5) for layers in BOTH)
+    drawn = ours.get_random_transformation(data)
+    wanted = array(theirs.transform_images(torch.tensor(data), torch.tensor(drawn)))
+    np.testing.assert_allclose(ours.transform_images(data, drawn), wanted, atol=1e-5)

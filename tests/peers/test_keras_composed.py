@@ -15,7 +15,7 @@ NAMES = (
     *("EinsumDense", "GroupQueryAttention", "RMSNormalization", "UnitNormalization"),
     *("AdaptiveAveragePooling1D", "AdaptiveMaxPooling2D", "Lambda", "Wrapper"),
 )
-UNTAKEN = {"lora_rank", "lora_alpha", "gptq_unpacked_column_size"}
+UNTAKEN = {"gptq_unpacked_column_size", "lora_rank", "lora_alpha"}
 UNTAKEN |= {"quantization_config"}
 
 

@@ -23,13 +23,21 @@ pytestmark = [
 ]
 nn = mc.nn
 SHAPES = st.sampled_from([(5, 1), (4, 3), (2, 3, 4), (3, 2, 2, 3)])
-LOSSES = [name for name in nn.losses.__all__ if name not in ("Loss", "Target")]
+LOSSES = [
+    name
+    for name in nn.losses.__all__
+    if name not in ("Loss", "Target") and not name.islower()
+]
 # Of metrics Keras has no class of, and what logs cannot hold.
 APART = {"Metric", "Mean", "Sum", "MeanMetricWrapper"}  # and unions, tested below
 METRICS = [
     name
     for name in nn.metrics.__all__
-    if name not in APART and not name.endswith("IoU")
+    if name not in APART and not name.endswith("IoU") and not name.islower()
+]
+FUNCTIONS = [
+    *(("losses", name) for name in nn.losses.__all__ if name.islower()),
+    *(("metrics", name) for name in nn.metrics.__all__ if name.islower()),
 ]
 PROBABILITIES = ("Categorical", "KL", "Sparse", "TopK", "F1", "FBeta")
 
@@ -52,6 +60,8 @@ def arrays(name, random, shape):
         if "Sparse" in name or "Generalized" in name:
             return labels.astype(np.int32), p
         return np.eye(shape[-1])[labels], p
+    if "Correlation" in name:
+        return random.uniform(-2, 2, (2, *shape[:-1], shape[-1] + 2))
     if name.startswith(("Mean", "Root", "Huber", "Log", "Cosine", "R2")):
         low = 0.1 if "Logarithmic" in name else -2
         return random.uniform(low, 2, (2, *shape))
@@ -105,6 +115,8 @@ def test_arguments_their_order_and_defaults(room):
         if name in ("Loss", "Metric", "Target", "Regularizer"):
             continue
         kinds = [getattr(each, name) for each in (ours, getattr(keras, room))]
+        if name.islower() and not isinstance(kinds[0], type):
+            continue
         found, wanted = (
             [(n, None if n == "name" else value) for n, value in arguments(kind)]
             for kind in kinds
@@ -149,6 +161,41 @@ def test_losses_and_their_gradients(name, data, shape, seed):
     np.testing.assert_allclose(slopes, output.grad.numpy(), rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize(("room", "name"), FUNCTIONS)
+@given(data=st.data(), shape=SHAPES, seed=st.integers(0, 999))
+@settings(max_examples=6, deadline=None)
+def test_functions_and_their_gradients(room, name, data, shape, seed):
+    ours, theirs = (getattr(getattr(each, room), name) for each in (nn, keras))
+    own = [
+        [(n, each.default) for n, each in inspect.signature(f).parameters.items()]
+        for f in (ours, theirs)
+    ]
+    assert own[0] == own[1]
+    kind = ours.kind.__name__
+    if "sparse" in name or "categorical_hinge" in name:
+        shape = shape[:3]
+    random = np.random.default_rng(seed)
+    t, p = arrays(kind, random, shape)
+    known = {n for n, _ in own[0]}
+    chosen = {n: v for n, v in options(kind, data.draw).items() if n in known}
+    if chosen.get("from_logits"):
+        p = random.normal(size=p.shape)
+    if "k" in known:
+        chosen["k"] = data.draw(st.integers(1, p.shape[-1]))
+    t, p = (np.float32(t) if t.dtype.kind == "f" else t), np.float32(p)
+    output = keras.ops.convert_to_tensor(p).requires_grad_()
+    expected = theirs(t, output, **chosen)
+    found = ours(t, p, **chosen)
+    assert found.shape == tuple(expected.shape)
+    expected_numbers = expected.detach().numpy()
+    np.testing.assert_allclose(found, expected_numbers, rtol=1e-4, atol=1e-5)
+    if room == "metrics":
+        return
+    expected.sum().backward()
+    slope = mc.grad(lambda p: nn.ops.sum(ours(t, p, **chosen)))
+    np.testing.assert_allclose(slope(p), output.grad.numpy(), rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.parametrize("ignored", [-1, 1])
 @pytest.mark.parametrize("weighted", [False, True])
 @pytest.mark.parametrize("from_logits", [False, True])
@@ -168,7 +215,7 @@ def test_ignored_classes(ignored, weighted, from_logits):
         assert Traced(ours, t, p, weight).loss()[0] == pytest.approx(expected, rel=1e-5)
 
 
-def measure(name, data):
+def measure(name, data, units):
     """Make a metric of both libraries."""
     chosen = {}
     if name in ("F1Score", "FBetaScore"):
@@ -181,12 +228,18 @@ def measure(name, data):
         chosen["summation_method"] = data.draw(st.sampled_from(methods))
         if data.draw(st.booleans()):
             chosen["thresholds"] = [0.15, 0.4, 0.45]
+        chosen["multi_label"] = data.draw(st.booleans())
+        if data.draw(st.booleans()):
+            chosen["label_weights"] = list(np.linspace(0.5, 2, units))
     if "At" in name:
         chosen[name.split("At")[1].lower()] = data.draw(st.sampled_from([0.3, 0.6]))
     if "TopK" in name:
         chosen["k"] = data.draw(st.integers(1, 2))
     if name in ("Precision", "Recall", "TruePositives", "FalseNegatives"):
-        chosen["thresholds"] = data.draw(st.sampled_from([None, 0.2, 0.7]))
+        chosen["thresholds"] = data.draw(st.sampled_from([None, 0.2, 0.7, [0.2, 0.7]]))
+    if name in ("Precision", "Recall"):
+        chosen["top_k"] = data.draw(st.sampled_from([None, 1]))
+        chosen["class_id"] = data.draw(st.sampled_from([None, 0]))
     if name == "BinaryAccuracy":
         chosen["threshold"] = data.draw(st.sampled_from([0.5, 0.2]))
     return (getattr(each, name)(**chosen) for each in (nn.metrics, keras.metrics))
@@ -197,7 +250,7 @@ def measure(name, data):
 @settings(max_examples=8, deadline=None)
 def test_metrics_over_two_batches(name, data, shape, seed):
     random = np.random.default_rng(seed)
-    ours, theirs = measure(name, data)
+    ours, theirs = measure(name, data, shape[-1])
     if name in ("F1Score", "FBetaScore", "R2Score"):
         shape = (shape[0], shape[-1])
     flat = "TopK" in name or "At" in name or name == "AUC"
@@ -214,7 +267,7 @@ def test_metrics_over_two_batches(name, data, shape, seed):
         sums.append(Traced(ours, t, p, weight).sums())
         theirs.update_state(t, p, sample_weight=weight)
     found = ours.result([np.sum(each, 0) for each in zip(*sums, strict=True)])
-    expected = float(theirs.result())
+    expected = keras.ops.convert_to_numpy(theirs.result())
     assert found == pytest.approx(expected, rel=1e-4, abs=1e-5)
 
 
@@ -300,7 +353,16 @@ def test_penalties_train_as_in_keras(request):
                     bias_regularizer="l1",
                     activity_regularizer=penalty.L2(0.05),
                 ),
-                library.layers.Dense(2, kernel_regularizer=penalty.L2(0.3)),
+                library.layers.Dense(
+                    4, kernel_regularizer=penalty.OrthogonalRegularizer(0.2)
+                ),
+                library.layers.Dense(
+                    3,
+                    kernel_regularizer=penalty.orthogonal_regularizer(
+                        0.3, mode="columns"
+                    ),
+                ),
+                library.layers.Dense(2, kernel_regularizer=penalty.l2(0.3)),
             ]
         )
         model.compile("sgd", "mse", metrics=["mae"])

@@ -287,3 +287,56 @@ def test_masks_after_ops(name):
 @pytest.mark.parametrize("name", LAYERS)
 def test_masks_after_layers(name):
     masks_alike(lambda k, h: getattr(k.layers, name)(*LAYERS[name])(h))
+
+
+# Layers that are given a mask with the call.
+GIVEN = {
+    "lstm": lambda k, x, m: k.LSTM(3, return_sequences=True)(x, mask=m),
+    "backwards": lambda k, x, m: k.GRU(3, go_backwards=True)(x, mask=m),
+    "both": lambda k, x, m: k.Bidirectional(k.SimpleRNN(2))(x, mask=m),
+    "rnn": lambda k, x, m: k.RNN(k.GRUCell(2))(x, mask=m),
+    "batch norm": lambda k, x, m: k.BatchNormalization()(x, mask=m),
+    "mean": lambda k, x, m: k.GlobalAveragePooling1D()(x, mask=m),
+    "distributed": lambda k, x, m: k.TimeDistributed(k.Dense(2))(x, mask=m),
+    "attention": lambda k, x, m: k.Attention()([x, x], mask=[m, m]),
+    "additive": lambda k, x, m: k.AdditiveAttention()([x, x], mask=[None, m]),
+    "heads": lambda k, x, m: k.GlobalAveragePooling1D()(
+        k.MultiHeadAttention(2, 3)(x, x, query_mask=m, value_mask=m), mask=m
+    ),
+    "keys": lambda k, x, m: k.MultiHeadAttention(2, 3)(
+        x, x, key_mask=m, use_causal_mask=True
+    ),
+    "groups": lambda k, x, m: k.GroupQueryAttention(3, 4, 2)(x, x, value_mask=m),
+    "replaced": lambda k, x, m: k.LSTM(3)(k.Masking()(x), mask=m),
+    "softmax": lambda k, x, m: k.Flatten()(
+        k.Softmax(axis=1)(k.Dense(1)(x), mask=k.Reshape((STEPS, 1))(m))
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", GIVEN)
+def test_masks_that_calls_are_given(kind):
+    rng = np.random.default_rng(2)
+    x = np.float32(rng.normal(size=(4, STEPS, FEATURES)))
+    mask = np.int32(tokens(3) > 0)
+
+    def make(k, x, m):
+        given = m if k is OURS.layers else keras.ops.cast(m, "bool")
+        return k.Dense(2)(GIVEN[kind](k, x, given))
+
+    trained_alike(make, [x, mask])
+
+
+AXES = {
+    "batch norm": lambda k, axis: k.BatchNormalization(axis=axis, momentum=0.7),
+    "group norm": lambda k, axis: k.GroupNormalization(2, axis=axis),
+    "softmax": lambda k, axis: k.Softmax(axis=axis),
+    "softmax of two": lambda k, axis: k.Softmax(axis=(axis, -1)),
+}
+
+
+@pytest.mark.parametrize("kind", AXES)
+@pytest.mark.parametrize("axis", [1, 2])
+def test_any_axes(kind, axis):
+    x = np.float32(np.random.default_rng(1).normal(size=(5, 4, 2, 3)))
+    trained_alike(lambda k, x: k.Dense(2)(AXES[kind](k, axis)(x)), [x])

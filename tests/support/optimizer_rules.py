@@ -37,6 +37,19 @@ RULES = {
     "adagrad": {"initial_accumulator_value": st.sampled_from([0.0, 0.1]), **small},
     "adadelta": {"rho": parts, **small},
     "lion": betas,
+    "ftrl": {
+        "learning_rate_power": st.sampled_from([-0.5, -0.8, 0.0]),
+        "initial_accumulator_value": st.sampled_from([0.1, 0.5]),
+        "l1_regularization_strength": st.sampled_from([0.0, 0.3]),
+        "l2_regularization_strength": st.sampled_from([0.0, 0.2]),
+        "l2_shrinkage_regularization_strength": st.sampled_from([0.0, 0.1]),
+        "beta": st.sampled_from([0.0, 0.5]),
+    },
+    "schedulefreeadamw": {
+        **betas,
+        "epsilon": st.sampled_from([1e-8, 1e-3]),
+        "warmup_steps": st.sampled_from([0, 4]),
+    },
     "lamb": betas | small,
     "muon": {
         "momentum": st.sampled_from([0.5, 0.95]),
@@ -241,6 +254,44 @@ class Oracle:
         return -alpha * m / (np.sqrt(v) + epsilon)
 
     _adamw = _adam
+
+    def _ftrl(
+        self,
+        k,
+        g,
+        rate,
+        t,
+        learning_rate_power=-0.5,
+        initial_accumulator_value=0.1,
+        l1_regularization_strength=0.0,
+        l2_regularization_strength=0.0,
+        l2_shrinkage_regularization_strength=0.0,
+        beta=0.0,
+    ):
+        w, p = self.weights[k], -learning_rate_power
+        a = self.kept(k, "a", initial_accumulator_value)
+        n = self._put(k, "a", a + g**2)
+        sigma = (n**p - a**p) / rate
+        shrunk = g + 2 * l2_shrinkage_regularization_strength * w
+        z = self._put(k, "z", self.kept(k, "z") + shrunk - sigma * w)
+        by = n**p / rate + 2 * l2_regularization_strength + beta / rate
+        beyond = np.maximum(np.abs(z) - l1_regularization_strength, 0)
+        return -np.sign(z) * beyond / by - w
+
+    def _schedulefreeadamw(
+        self, k, g, rate, t, beta_1=0.9, beta_2=0.999, epsilon=1e-8, warmup_steps=0
+    ):
+        w = self.weights[k]
+        if (k, "z") not in self.state:  # the weight before it decays
+            self.state[k, "z"] = w / (1 - self.settings.get("weight_decay", 0) * rate)
+        z = self.state[k, "z"]
+        mean = (w - (1 - beta_1) * z) / beta_1
+        v = self._put(k, "s", beta_2 * self.kept(k, "s") + (1 - beta_2) * g**2)
+        warm = rate * min(t / warmup_steps, 1) if warmup_steps else rate
+        z = z - warm * g / (np.sqrt(v / (1 - beta_2**t)) + epsilon)
+        self._put(k, "z", z)
+        mean = mean + (z - mean) / t
+        return (1 - beta_1) * z + beta_1 * mean - w
 
     def _adamax(self, k, g, rate, t, beta_1=0.9, beta_2=0.999, epsilon=1e-7):
         m = self._put(k, "m", beta_1 * self.kept(k, "m") + (1 - beta_1) * g)

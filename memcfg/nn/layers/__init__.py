@@ -81,6 +81,8 @@ from memcfg.nn.layers._merge import (
     subtract,
 )
 from memcfg.nn.layers._noise import (
+    ActivityRegularization,
+    AlphaDropout,
     Dropout,
     GaussianDropout,
     GaussianNoise,
@@ -163,7 +165,20 @@ from memcfg.nn.layers.images._random_affine import (
 from memcfg.nn.layers.images._random_color import RandomBrightness, RandomContrast
 from memcfg.nn.layers.images._random_crop import RandomCrop
 from memcfg.nn.layers.images._random_flip import RandomFlip
+from memcfg.nn.layers.images._random_tint import (
+    RandomColorDegeneration,
+    RandomGrayscale,
+    RandomHue,
+    RandomInvert,
+    RandomSaturation,
+)
 from memcfg.nn.layers.images._resizing import Resizing
+from memcfg.nn.layers.images._tones import (
+    AutoContrast,
+    RandomPosterization,
+    RandomSharpness,
+    Solarization,
+)
 
 SymbolicTensor.operators = _operators
 
@@ -173,6 +188,7 @@ __all__ = [
     "LSTM",
     "RNN",
     "Activation",
+    "ActivityRegularization",
     "AdaptiveAveragePooling1D",
     "AdaptiveAveragePooling2D",
     "AdaptiveAveragePooling3D",
@@ -181,7 +197,9 @@ __all__ = [
     "AdaptiveMaxPooling3D",
     "Add",
     "AdditiveAttention",
+    "AlphaDropout",
     "Attention",
+    "AutoContrast",
     "Average",
     "AveragePooling1D",
     "AveragePooling2D",
@@ -267,10 +285,17 @@ __all__ = [
     "PositionEmbedding",
     "RMSNormalization",
     "RandomBrightness",
+    "RandomColorDegeneration",
     "RandomContrast",
     "RandomCrop",
     "RandomFlip",
+    "RandomGrayscale",
+    "RandomHue",
+    "RandomInvert",
+    "RandomPosterization",
     "RandomRotation",
+    "RandomSaturation",
+    "RandomSharpness",
     "RandomTranslation",
     "RandomZoom",
     "ReLU",
@@ -286,6 +311,7 @@ __all__ = [
     "SimpleRNN",
     "SimpleRNNCell",
     "Softmax",
+    "Solarization",
     "SpatialDropout1D",
     "SpatialDropout2D",
     "SpatialDropout3D",

@@ -7,8 +7,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from memcfg.nn._argument_checks import activation_name, integer, nonnegative, real
 from memcfg.nn.initializers import get_initializer
+from memcfg.nn.layers._axes import axes_of_sample, moved_back, moved_last
 from memcfg.nn.layers._basic import bias_and_activation
-from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec, show_shape
+from memcfg.nn.layers._layer import (
+    Layer,
+    Scope,
+    Shape,
+    SymbolicTensor,
+    Variable,
+    WeightSpec,
+    are_arrays,
+    show_shape,
+)
 from memcfg.nn.layers._masking import spread
 
 if TYPE_CHECKING:
@@ -210,13 +220,40 @@ class PReLU(Layer):
         return scope.apply("prelu", (inputs[0], alpha))[0]
 
 
+class _Chosen(Layer):
+    """The elements of a tensor where a mask is above 0.5, and a number elsewhere."""
+
+    __slots__ = ("other",)
+
+    arity: ClassVar[int | None] = 2
+
+    def __init__(self, other: float, *, name: str | None = None) -> None:
+        self.other = other
+        super().__init__(name)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the choice, with the mask broadcast along axes of length 1."""
+        x, mask = inputs
+        shape = scope.builder.shape(x)
+        if scope.builder.dtype(mask) == "int32":
+            (mask,) = scope.apply("cast", (mask,), {"dtype": "float32"})
+        (mask,) = scope.apply("above", (mask,), {"threshold": 0.5})
+        if scope.builder.shape(mask) != shape:
+            (mask,) = scope.apply("broadcast_to", (mask,), {"shape": shape})
+        other = {"shape": shape, "value": self.other, "dtype": "float32"}
+        operands = (mask, x, *scope.apply("fill", (), other))
+        return scope.apply("choose", operands)[0]
+
+
 class Softmax(Layer):
-    """Softmax along an axis.
+    """Softmax along an axis, or along several together.
+
+    A call may be given a mask of the rank of its input: masked elements become 0.
 
     Parameters
     ----------
-    axis : int, default -1
-        The axis; axis 0, the batch, is not supported.
+    axis : int or sequence of int, default -1
+        The axis, or several; axis 0, the batch, is not supported.
     name : str, optional
         The name, unique within a model.
     """
@@ -225,28 +262,54 @@ class Softmax(Layer):
 
     supports_masking: ClassVar[bool] = True
 
-    def __init__(self, axis: int = -1, *, name: str | None = None) -> None:
-        self.axis = integer(axis, "Softmax: axis", None)
+    def __init__(
+        self, axis: int | Sequence[int] = -1, *, name: str | None = None
+    ) -> None:
+        if isinstance(axis, tuple | list):
+            self.axis: Any = tuple(integer(i, "Softmax: axis", None) for i in axis)
+        else:
+            self.axis = integer(axis, "Softmax: axis", None)
         super().__init__(name)
 
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the axis and return no weights."""
-        rank = len(shapes[0]) + 1
-        if not -rank < self.axis < rank or self.axis == 0:
-            raise ValueError(
-                f"layer {self.name!r} (Softmax): axis must be an axis of a sample, got "
-                f"axis={self.axis} for an input of shape {show_shape(shapes[0])}"
+    def __call__(
+        self, inputs: Any, mask: Any = None, training: bool | None = None
+    ) -> Any:
+        """Connect the layer to a tensor and, optionally, a mask."""
+        if mask is None:
+            return super().__call__(inputs, training=training)
+        if are_arrays(inputs, mask):
+            return Variable.functions.at_once(self, (inputs, mask), {})
+        if not isinstance(mask, SymbolicTensor) or len(mask.shape) != len(inputs.shape):
+            raise TypeError(
+                f"layer {self.name!r}: a mask is a symbolic tensor of the rank of the "
+                f"input, {len(inputs.shape)}, got {mask!r}"
             )
+        result = super().__call__(_Chosen(_LOW)([inputs, mask]), training=training)
+        return _Chosen(0.0)([result, mask])
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Check the axes and return no weights."""
+        axes_of_sample(self, shapes[0])
         return ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op; a softmax along the steps ignores masked ones."""
-        (x,), axis = inputs, {"axis": self.axis}
-        shape = scope.builder.shape(x)
-        if scope.mask is None or self.axis % len(shape) != 1:
-            return scope.apply("softmax", (x,), axis)[0]
-        wide = spread(scope, scope.mask, shape)
-        low = {"shape": shape, "value": _LOW, "dtype": "float32"}
-        operands = (wide, x, *scope.apply("fill", (), low))
-        (y,) = scope.apply("softmax", scope.apply("choose", operands), axis)
-        return scope.apply("masked", (wide, y))[0]
+        (x,), shape = inputs, scope.builder.shape(inputs[0])
+        axes = axes_of_sample(self, shape[1:])
+        wide = None
+        if scope.mask is not None and 1 in axes:
+            wide = spread(scope, scope.mask, shape)
+            low = {"shape": shape, "value": _LOW, "dtype": "float32"}
+            operands = (wide, x, *scope.apply("fill", (), low))
+            (x,) = scope.apply("choose", operands)
+        if len(axes) == 1:
+            (y,) = scope.apply("softmax", (x,), {"axis": axes[0]})
+        else:
+            x = moved_last(scope, x, axes)
+            lead, lengths = scope.builder.shape(x), [shape[i] for i in axes]
+            rows = (*lead[: -len(axes)], math.prod(lengths))
+            (x,) = scope.apply("reshape", (x,), {"shape": rows})
+            (y,) = scope.apply("softmax", (x,), {"axis": len(rows) - 1})
+            (y,) = scope.apply("reshape", (y,), {"shape": lead})
+            y = moved_back(scope, y, axes)
+        return y if wide is None else scope.apply("masked", (wide, y))[0]

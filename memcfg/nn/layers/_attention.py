@@ -12,7 +12,15 @@ from memcfg.nn._argument_checks import integer, unit_interval
 from memcfg.nn._random import derive_seed, fixed_seed
 from memcfg.nn.initializers import get_initializer
 from memcfg.nn.layers._einsum import for_units
-from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec
+from memcfg.nn.layers._layer import (
+    Layer,
+    Scope,
+    Shape,
+    Variable,
+    WeightSpec,
+    are_arrays,
+    with_mask,
+)
 from memcfg.nn.layers._masking import spread
 
 if TYPE_CHECKING:
@@ -156,6 +164,8 @@ class Attention(_Attending, Layer):
 
     __slots__ = ("_call", "dropout", "score_mode", "use_scale")
 
+    takes_mask: ClassVar[bool] = True
+
     def __init__(
         self,
         use_scale: bool = False,
@@ -176,12 +186,18 @@ class Attention(_Attending, Layer):
     def __call__(
         self: Any,
         inputs: Any,
-        mask: None = None,
+        mask: Any = None,
         training: bool | None = None,
         return_attention_scores: bool = False,
         use_causal_mask: bool = False,
     ) -> Any:
-        """Connect the layer to ``[query, value]`` or ``[query, value, key]``."""
+        """Connect the layer to ``[query, value]`` or ``[query, value, key]``.
+
+        `mask` is a list of the masks of query and value, or None for either.
+        """
+        if are_arrays(inputs, mask):
+            options = (mask, training, return_attention_scores, use_causal_mask)
+            return Variable.functions.at_once(self, (inputs, *options), {})
         if not isinstance(inputs, list | tuple) or len(inputs) not in (2, 3):
             raise ValueError(
                 f"layer {self.name!r} ({type(self).__name__}) must be called on a list "
@@ -195,6 +211,16 @@ class Attention(_Attending, Layer):
             )
         )
         return Layer.__call__(self, inputs, mask=mask, training=training)
+
+    def _masked(self: Any, inputs: Any, mask: Any) -> Any:
+        """Return inputs with the masks of a list."""
+        if not isinstance(mask, list | tuple) or len(mask) > len(inputs):
+            raise TypeError(
+                f"layer {self.name!r}: mask must be a list of the masks of query and "
+                f"value, got {mask!r}"
+            )
+        masks = [*mask, *[None] * (len(inputs) - len(mask))]
+        return [with_mask(*both, self.name) for both in zip(inputs, masks, strict=True)]
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Check the shapes and return the weights of the scores."""
@@ -287,6 +313,8 @@ class AdditiveAttention(_Attending, Layer):
 
     _has_products: ClassVar[bool] = False
 
+    takes_mask: ClassVar[bool] = True
+    _masked = Attention._masked
     __call__ = Attention.__call__
     trace = Attention.trace
 
@@ -456,9 +484,9 @@ class MultiHeadAttention(_Attending, Layer):
         query: Any,
         value: Any = None,
         key: Any = None,
-        query_mask: None = None,
-        value_mask: None = None,
-        key_mask: None = None,
+        query_mask: Any = None,
+        value_mask: Any = None,
+        key_mask: Any = None,
         attention_mask: Any = None,
         return_attention_scores: bool = False,
         training: bool | None = None,
@@ -467,17 +495,28 @@ class MultiHeadAttention(_Attending, Layer):
         """Connect the layer to a query, a value and optionally a key.
 
         `attention_mask`, of shape (batch, queries, keys), is 1 where a query may attend
-        to a key.
+        to a key. The other masks, of shape (batch, steps), replace those that come with
+        the sequences.
         """
         if value is None:
             raise TypeError(
                 f"layer {self.name!r} must be called as layer(query, value)"
             )
+        masks = query_mask, value_mask, key_mask, attention_mask
+        if are_arrays(query, value, key, masks):
+            modes = return_attention_scores, training, use_causal_mask
+            given = (query, value, key, *masks, *modes)
+            return Variable.functions.at_once(self, given, {})
         if self.flash_attention and return_attention_scores:
             raise ValueError(
                 f"layer {self.name!r}: with flash_attention=True there are no scores "
                 "to return"
             )
+        if key is None and key_mask is not None:
+            key = value
+        query = with_mask(query, query_mask, self.name)
+        value = with_mask(value, value_mask, self.name)
+        key = with_mask(key, key_mask, self.name)
         optional = [each for each in (key, attention_mask) if each is not None]
         self._note(
             CallOptions(
@@ -487,14 +526,7 @@ class MultiHeadAttention(_Attending, Layer):
                 bool(use_causal_mask),
             )
         )
-        return Layer.__call__(
-            self,
-            [query, value, *optional],
-            query_mask=query_mask,
-            value_mask=value_mask,
-            key_mask=key_mask,
-            training=training,
-        )
+        return Layer.__call__(self, [query, value, *optional], training=training)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Return kernel and bias of query, key, value and output."""

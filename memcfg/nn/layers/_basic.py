@@ -11,6 +11,7 @@ from memcfg.nn._argument_checks import (
 )
 from memcfg.nn.initializers import get_initializer
 from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec
+from memcfg.nn.layers._low_rank import _Adaptable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,7 +22,7 @@ __all__ = [
 ]
 
 
-class Dense(Layer):
+class Dense(_Adaptable):
     """Multiply the last axis by a matrix: ``y = activation(x @ kernel + bias)``.
 
     Parameters
@@ -36,6 +37,10 @@ class Dense(Layer):
         The initializer of the kernel, of shape ``(inputs, units)``.
     bias_initializer : str or Initializer, default "zeros"
         The initializer of the bias.
+    lora_rank : int, optional
+        Freezes the kernel, and trains an addition of this rank, as `enable_lora` does.
+    lora_alpha : float, optional
+        The addition is scaled by ``lora_alpha / lora_rank``; by default `lora_rank`.
     name : str, optional
         The name, unique within a model.
 
@@ -64,8 +69,11 @@ class Dense(Layer):
         kernel_initializer: Any = "glorot_uniform",
         bias_initializer: Any = "zeros",
         *,
+        lora_rank: int | None = None,
+        lora_alpha: float | None = None,
         name: str | None = None,
     ) -> None:
+        self._begin_low_rank(lora_rank, lora_alpha)
         self.units = integer(units, "Dense: units")
         self.activation = activation_name(activation, "Dense")
         self.use_bias = bool(use_bias)
@@ -75,11 +83,14 @@ class Dense(Layer):
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Return kernel and bias."""
-        return kernel_and_bias(self, (shapes[0][-1], self.units))
+        return self._with_low_rank(kernel_and_bias(self, (shapes[0][-1], self.units)))
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the product, the bias and the activation."""
         (y,) = scope.apply("dense", (inputs[0], scope.weights["kernel"]))
+        if self.lora_enabled:
+            (low,) = scope.apply("dense", (inputs[0], scope.weights["lora_kernel_a"]))
+            y = self._through(scope, y, low)
         return bias_and_activation(scope, y, self.use_bias, self.activation)
 
 

@@ -17,7 +17,8 @@ from memcfg.nn.initializers import (
     VarianceScaling,
     get_initializer,
 )
-from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec, show_shape
+from memcfg.nn.layers._layer import Scope, Shape, WeightSpec, show_shape
+from memcfg.nn.layers._low_rank import _Adaptable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -79,7 +80,7 @@ class _Terms(NamedTuple):
         return tuple(self.lengths[each] for each in term)
 
 
-class EinsumDense(Layer):
+class EinsumDense(_Adaptable):
     """Multiply by a kernel by Einstein's convention, such as ``"btf,fu->btu"``.
 
     Parameters
@@ -99,6 +100,8 @@ class EinsumDense(Layer):
         The initializer of the kernel.
     bias_initializer : str or Initializer, default "zeros"
         The initializer of the bias.
+    lora_rank, lora_alpha : optional
+        As of `Dense`.
     name : str, optional
         The name, unique within a model.
 
@@ -133,8 +136,11 @@ class EinsumDense(Layer):
         kernel_initializer: Any = "glorot_uniform",
         bias_initializer: Any = "zeros",
         *,
+        lora_rank: int | None = None,
+        lora_alpha: float | None = None,
         name: str | None = None,
     ) -> None:
+        self._begin_low_rank(lora_rank, lora_alpha)
         if not isinstance(equation, str):
             raise TypeError(f"EinsumDense: equation must be a string, got {equation!r}")
         self.equation = equation
@@ -211,16 +217,19 @@ class EinsumDense(Layer):
         start = for_units(self.kernel_initializer, inputs)
         kernel = WeightSpec("kernel", terms.shape(terms.kernel), start)
         if not terms.bias:
-            return (kernel,)
+            return self._with_low_rank([kernel])
         bias = WeightSpec("bias", terms.shape(terms.bias), self.bias_initializer)
-        return kernel, bias
+        return self._with_low_rank([kernel, bias])
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the product, the bias and the activation."""
         batch, *shape = scope.builder.shape(inputs[0])
         terms = self._terms(tuple(shape))
         terms.lengths[terms.batch] = batch
-        y = _product(scope, inputs[0], scope.weights["kernel"], terms)
+        kernel = scope.weights["kernel"]
+        if self.lora_enabled:
+            kernel = self._through(scope, kernel, scope.weights["lora_kernel_a"])
+        y = _product(scope, inputs[0], kernel, terms)
         if terms.bias:
             y = _biased(scope, y, terms)
         return y if self.activation is None else scope.apply(self.activation, (y,))[0]

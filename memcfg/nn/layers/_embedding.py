@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from memcfg.nn._argument_checks import integer
 from memcfg.nn.initializers import get_initializer
 from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec
+from memcfg.nn.layers._low_rank import _Adaptable
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["Embedding", "PositionEmbedding", "ReversibleEmbedding"]
 
 
-class Embedding(Layer):
+class Embedding(_Adaptable):
     """Look up a vector for each index.
 
     An index out of range raises an error if it comes from an input array. Otherwise its
@@ -40,7 +41,11 @@ class Embedding(Layer):
         losses ignore.
     weights : None
         Not supported; use `set_weights`.
-    lora_rank, lora_alpha, quantization_config : None
+    lora_rank : int, optional
+        Freezes the vectors, and trains an addition of this rank, as `enable_lora` does.
+    lora_alpha : float, optional
+        The addition is scaled by ``lora_alpha / lora_rank``; by default `lora_rank`.
+    quantization_config : None
         Not supported.
     name : str, optional
         The name, unique within a model.
@@ -56,6 +61,8 @@ class Embedding(Layer):
 
     __slots__ = ("embeddings_initializer", "input_dim", "mask_zero", "output_dim")
 
+    _adapted: ClassVar[str] = "embeddings"
+
     def __init__(
         self,
         input_dim: int,
@@ -65,8 +72,8 @@ class Embedding(Layer):
         embeddings_constraint: Any = None,
         mask_zero: bool = False,
         weights: None = None,
-        lora_rank: None = None,
-        lora_alpha: None = None,
+        lora_rank: int | None = None,
+        lora_alpha: float | None = None,
         quantization_config: None = None,
         *,
         name: str | None = None,
@@ -87,13 +94,12 @@ class Embedding(Layer):
                 "Embedding: weights must be None; call set_weights on the model, or "
                 "pass an initializer"
             )
-        for what, value in (
-            ("lora_rank", lora_rank),
-            ("lora_alpha", lora_alpha),
-            ("quantization_config", quantization_config),
-        ):
-            if value is not None:
-                raise ValueError(f"Embedding: {what} must be None, got {value!r}")
+        if quantization_config is not None:
+            raise ValueError(
+                "Embedding: quantization_config must be None, got "
+                f"{quantization_config!r}"
+            )
+        self._begin_low_rank(lora_rank, lora_alpha)
         self.input_dim = integer(input_dim, "Embedding: input_dim")
         self.output_dim = integer(output_dim, "Embedding: output_dim")
         self.embeddings_initializer = get_initializer(embeddings_initializer)
@@ -105,7 +111,8 @@ class Embedding(Layer):
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Return the table."""
         shape = (self.input_dim, self.output_dim)
-        return (WeightSpec("embeddings", shape, self.embeddings_initializer),)
+        table = WeightSpec("embeddings", shape, self.embeddings_initializer)
+        return self._with_low_rank([table])
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op and the mask; floats are converted to indices, as in Keras."""
@@ -115,7 +122,11 @@ class Embedding(Layer):
         if self.mask_zero and len(builder.shape(indices)) == 2:
             (numbers,) = scope.apply("cast", (indices,), {"dtype": "float32"})
             (scope.mask,) = scope.apply("unequal", (numbers,), {"to": 0.0})
-        return scope.apply("gather", (scope.weights["embeddings"], indices))[0]
+        (y,) = scope.apply("gather", (scope.weights["embeddings"], indices))
+        if not self.lora_enabled:
+            return y
+        a = scope.weights["lora_embeddings_a"]
+        return self._through(scope, y, *scope.apply("gather", (a, indices)))
 
 
 class _Rows(Layer):

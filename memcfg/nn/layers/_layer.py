@@ -81,6 +81,7 @@ __all__ = [
     "show_shape",
     "trace_call",
     "trace_whole",
+    "with_mask",
 ]
 
 Shape = tuple[int, ...]  # of one sample, without the batch
@@ -646,6 +647,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
     arity: ClassVar[int | None] = 1  # number of inputs; None for two or more
     # Whether the first input's mask applies to the result, unless `trace` sets one.
     supports_masking: ClassVar[bool] = False
+    takes_mask: ClassVar[bool] = False  # whether a call may be given a mask
     _reads_images: ClassVar[bool] = False  # accepts images only
 
     def __init__(
@@ -1006,6 +1008,8 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         if type(self).trace is Layer.trace:
             return self._join(inputs, *more, **options)
         mode = self._given_mode(options)
+        if self.takes_mask and options.get("mask") is not None:
+            inputs = self._masked(inputs, options.pop("mask"))
         self._check_call(*more, **options)
         operands = self._operands(inputs)
         specs = self._specs_for([operand.sample_shape for operand in operands])
@@ -1022,6 +1026,12 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         if mode is None or mode is call_mode.get():
             return {}
         return {"training": bool(mode)}
+
+    def _masked(self, inputs: Any, mask: Any) -> Any:
+        """Return inputs of which the first has a mask that is given to the call."""
+        if isinstance(inputs, list | tuple):
+            return [with_mask(inputs[0], mask, self.name), *inputs[1:]]
+        return with_mask(inputs, mask, self.name)
 
     def _check_call(self, *more: Any, **options: Any) -> None:
         """Raise TypeError for arguments of a call other than tensors."""
@@ -2070,6 +2080,40 @@ class InputLayer(Layer):
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Return the tensor of the data."""
         return inputs[0]
+
+
+class WithMask(Layer):
+    """A tensor with another as the mask of its steps."""
+
+    __slots__ = ()
+
+    arity: ClassVar[int | None] = 2
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Set the mask, 1 where it is not 0, and return the tensor."""
+        x, mask = inputs
+        shape = scope.builder.shape
+        if shape(mask) != shape(x)[:2]:
+            raise GraphError(
+                f"a mask has shape {show_shape(shape(x)[1:2])}, not "
+                f"{show_shape(shape(mask)[1:])}"
+            )
+        if scope.builder.dtype(mask) == "int32":
+            (mask,) = scope.apply("cast", (mask,), {"dtype": "float32"})
+        (scope.mask,) = scope.apply("unequal", (mask,), {"to": 0.0})
+        return x
+
+
+def with_mask(tensor: Any, mask: Any, name: str) -> Any:
+    """Return a tensor with a mask; the tensor itself without one."""
+    if mask is None:
+        return tensor
+    if not isinstance(mask, SymbolicTensor):
+        raise TypeError(
+            f"layer {name!r}: a mask is a symbolic tensor of shape (None, steps), 0 "
+            f"for steps to ignore, got {mask!r}"
+        )
+    return WithMask()([tensor, mask])
 
 
 @takes_arguments

@@ -5,11 +5,16 @@ from __future__ import annotations
 from math import sqrt
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from memcfg.nn._argument_checks import check_channels_last, nonnegative, unit_interval
-from memcfg.nn._keras_arguments import taken
+from memcfg.nn._argument_checks import (
+    check_channels_last,
+    integer,
+    nonnegative,
+    unit_interval,
+)
 from memcfg.nn._random import derive_seed, fixed_seed
 from memcfg.nn.layers._layer import Layer, Scope
 from memcfg.nn.layers._merge import broadcast
+from memcfg.nn.regularizers import L1L2
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,6 +22,8 @@ if TYPE_CHECKING:
     from memcfg.nn.layers._layer import Shape, WeightSpec
 
 __all__ = [
+    "ActivityRegularization",
+    "AlphaDropout",
     "Dropout",
     "GaussianDropout",
     "GaussianNoise",
@@ -24,6 +31,9 @@ __all__ = [
     "SpatialDropout2D",
     "SpatialDropout3D",
 ]
+
+
+_LIMIT = -1.7580993408473766  # of selu for large negative numbers
 
 
 class Dropout(Layer):
@@ -37,8 +47,9 @@ class Dropout(Layer):
     ----------
     rate : float
         The fraction of the elements to drop, in ``[0, 1)``.
-    noise_shape : None, optional
-        Not supported; `SpatialDropout1D` and `SpatialDropout2D` drop whole channels.
+    noise_shape : sequence of (int or None), optional
+        The shape of the mask, which is broadcast: 1 where elements along an axis are
+        dropped together, None for the length of the axis.
     seed : int, optional
         The seed of the masks, by default drawn from `set_random_seed`'s sequence.
     name : str, optional
@@ -50,19 +61,19 @@ class Dropout(Layer):
     way to prevent neural networks from overfitting", JMLR 15, 2014.
     """
 
-    __slots__ = ("rate",)
+    __slots__ = ("noise_shape", "rate")
 
     supports_masking: ClassVar[bool] = True
 
     def __init__(
         self,
         rate: float,
-        noise_shape: None = None,
+        noise_shape: Sequence[int | None] | None = None,
         seed: int | None = None,
         *,
         name: str | None = None,
     ) -> None:
-        taken("Dropout", (), {"noise_shape": noise_shape})
+        self.noise_shape = _noise_shape(noise_shape, "Dropout")
         self.rate = unit_interval(rate, "Dropout: rate")
         _with_seed(self, seed, name)
 
@@ -70,9 +81,136 @@ class Dropout(Layer):
         """Append the op when training, else nothing."""
         if not scope.training or scope.step is None or self.rate == 0:
             return inputs[0]
+        if self.noise_shape is not None:
+            kept = _kept(self, scope, _shape_of_noise(self, scope, inputs[0]))
+            return scope.apply("multiply", broadcast(scope, (inputs[0], kept)))[0]
         key = derive_seed(self.seed, scope.call)
         operands = (inputs[0], scope.step())
         return scope.apply("dropout", operands, {"rate": self.rate, "key": key})[0]
+
+
+def _noise_shape(shape: Any, kind: str) -> tuple[int | None, ...] | None:
+    """Return the shape of a mask as a tuple, or None."""
+    if shape is None:
+        return None
+    if not isinstance(shape, list | tuple):
+        raise TypeError(
+            f"{kind}: noise_shape must be a tuple such as (None, 1, 8), got {shape!r}"
+        )
+    what = f"{kind}: a length of noise_shape"
+    return tuple(None if each is None else integer(each, what) for each in shape)
+
+
+def _shape_of_noise(layer: Any, scope: Scope, x: int) -> tuple[int, ...]:
+    """Return the shape of the mask of a tensor."""
+    shape = scope.builder.shape(x)
+    given = layer.noise_shape or (None,) * len(shape)
+    made = tuple(
+        length if n is None else n for n, length in zip(given, shape, strict=False)
+    )
+    pairs = zip(made, shape, strict=False)
+    if len(given) != len(shape) or any(n not in (1, length) for n, length in pairs):
+        raise ValueError(
+            f"layer {layer.name!r} ({type(layer).__name__}): noise_shape="
+            f"{layer.noise_shape} cannot be broadcast to an input of shape {shape}"
+        )
+    return made
+
+
+def _kept(layer: Any, scope: Scope, shape: tuple[int, ...]) -> int:
+    """Append factors that are 0 for what is dropped; the others have the mean 1."""
+    assert scope.step is not None  # the layer is training
+    ones = {"shape": shape, "value": 1.0, "dtype": "float32"}
+    (kept,) = scope.apply("fill", (), ones)
+    attributes = {"rate": layer.rate, "key": derive_seed(layer.seed, scope.call)}
+    return scope.apply("dropout", (kept, scope.step()), attributes)[0]
+
+
+class AlphaDropout(Layer):
+    """Replace elements at random while training, and keep mean and variance.
+
+    Dropped elements become the negative limit of `selu`, and all are shifted and
+    scaled, so that an input of mean 0 and variance 1 keeps both.
+
+    Parameters
+    ----------
+    rate : float
+        The fraction of the elements to drop, in ``[0, 1)``.
+    noise_shape : sequence of (int or None), optional
+        The shape of the mask, as of `Dropout`.
+    seed : int, optional
+        The seed of the masks, by default drawn from `set_random_seed`'s sequence.
+    name : str, optional
+        The name, unique within a model.
+
+    References
+    ----------
+    Klambauer, Unterthiner, Mayr and Hochreiter, "Self-normalizing neural networks",
+    NIPS 2017.
+    """
+
+    __slots__ = ("noise_shape", "rate")
+
+    supports_masking: ClassVar[bool] = True
+
+    def __init__(
+        self,
+        rate: float,
+        noise_shape: Sequence[int | None] | None = None,
+        seed: int | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        self.noise_shape = _noise_shape(noise_shape, "AlphaDropout")
+        self.rate = unit_interval(rate, "AlphaDropout: rate")
+        _with_seed(self, seed, name)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the ops when training, else nothing."""
+        if not scope.training or scope.step is None or self.rate == 0:
+            return inputs[0]
+        factors = _kept(self, scope, _shape_of_noise(self, scope, inputs[0]))
+        share = {"factor": 1 - self.rate, "term": -0.0}
+        (kept,) = scope.apply("affine", (factors,), share)
+        scale = ((1 - self.rate) * (1 + self.rate * _LIMIT**2)) ** -0.5
+        low, shift = scale * _LIMIT, -scale * _LIMIT * self.rate
+        scaled = {"factor": scale, "term": -0.0}
+        (x,) = scope.apply("multiply", broadcast(scope, (inputs[0], kept)))
+        (x,) = scope.apply("affine", (x,), scaled)
+        rest = {"factor": -low, "term": low + shift}
+        (more,) = scope.apply("affine", (kept,), rest)
+        return scope.apply("add", broadcast(scope, (x, more)))[0]
+
+
+class ActivityRegularization(Layer):
+    """Return the input, and add a penalty on it to the loss.
+
+    Parameters
+    ----------
+    l1, l2 : float, default 0.0
+        The factors of the absolute values and of the squares, as of `L1L2`.
+    name : str, optional
+        The name, unique within a model.
+    """
+
+    __slots__ = ("l1", "l2")
+
+    supports_masking: ClassVar[bool] = True
+
+    def __init__(
+        self, l1: float = 0.0, l2: float = 0.0, *, name: str | None = None
+    ) -> None:
+        penalty = L1L2(l1, l2)
+        self.l1, self.l2 = penalty.l1, penalty.l2
+        super().__init__(name, activity_regularizer=penalty)
+
+    def _penalties(self) -> dict[str, Any]:
+        return super()._penalties() | {"activity_regularizer": None}
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Return the input."""
+        del scope
+        return inputs[0]
 
 
 def _drop_channels(layer: Any, scope: Scope, inputs: Sequence[int]) -> int:
@@ -80,11 +218,7 @@ def _drop_channels(layer: Any, scope: Scope, inputs: Sequence[int]) -> int:
     if not scope.training or scope.step is None or layer.rate == 0:
         return inputs[0]
     samples, *_, channels = scope.builder.shape(inputs[0])
-    shape = (samples, *[1] * layer.rank, channels)
-    ones = {"shape": shape, "value": 1.0, "dtype": "float32"}
-    (kept,) = scope.apply("fill", (), ones)
-    attributes = {"rate": layer.rate, "key": derive_seed(layer.seed, scope.call)}
-    (kept,) = scope.apply("dropout", (kept, scope.step()), attributes)
+    kept = _kept(layer, scope, (samples, *[1] * layer.rank, channels))
     return scope.apply("multiply", broadcast(scope, (inputs[0], kept)))[0]
 
 

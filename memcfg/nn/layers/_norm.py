@@ -9,7 +9,8 @@ import numpy as np
 
 from memcfg.nn._argument_checks import integer, nonnegative, real
 from memcfg.nn.initializers import get_initializer
-from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec, show_shape
+from memcfg.nn.layers._axes import axes_of_sample, moved_back, moved_last
+from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec
 from memcfg.nn.layers._masking import spread
 
 if TYPE_CHECKING:
@@ -61,16 +62,11 @@ def _take(
 def _specs(
     layer: BatchNormalization | GroupNormalization, shapes: Sequence[Shape]
 ) -> tuple[WeightSpec, ...]:
-    """Return a weight of the length of the last axis for each initializer."""
+    """Return a weight of the length of the axis for each initializer."""
     (shape,) = shapes
-    if layer.axis not in (-1, len(shape)):
-        raise ValueError(
-            f"layer {layer.name!r} ({type(layer).__name__}) can only normalise the "
-            f"last axis, got axis={layer.axis} for an input of shape "
-            f"{show_shape(shape)}"
-        )
+    (axis,) = axes_of_sample(layer, shape)
     return tuple(
-        WeightSpec(name, shape[-1:], start, trainable=name in ("gamma", "beta"))
+        WeightSpec(name, (shape[axis - 1],), start, trainable=name in ("gamma", "beta"))
         for name, start in layer.initializers.items()
     )
 
@@ -101,7 +97,7 @@ class BatchNormalization(Layer):
     Parameters
     ----------
     axis : int, default -1
-        The channels' axis; only the last is supported.
+        The channels' axis, counted with the batch, which it is not.
     momentum : float, default 0.99
         The fraction of a moving average kept at a step, in ``[0, 1]``.
     epsilon : float, default 1e-3
@@ -127,6 +123,7 @@ class BatchNormalization(Layer):
 
     __slots__ = ("axis", "center", "epsilon", "initializers", "momentum", "scale")
 
+    takes_mask: ClassVar[bool] = True
     supports_masking: ClassVar[bool] = True
 
     axis: int
@@ -167,16 +164,29 @@ class BatchNormalization(Layer):
     specs = _specs
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the ops, of the channels at the end."""
+        axes = axes_of_sample(self, scope.builder.shape(inputs[0])[1:])
+        if scope.mask is not None and axes == (1,) != (
+            len(scope.builder.shape(inputs[0])) - 1,
+        ):
+            raise ValueError(
+                f"layer {self.name!r} (BatchNormalization): axis=1 is that of the "
+                "steps, which a mask marks"
+            )
+        x = moved_last(scope, inputs[0], axes)
+        return moved_back(scope, self._normalized(scope, x), axes)
+
+    def _normalized(self, scope: Scope, x: int) -> int:
         """Append the ops and, when training, request the moving averages."""
         weights, attributes = scope.weights, {"epsilon": self.epsilon}
-        channels = scope.builder.shape(inputs[0])[-1]
-        operands = [inputs[0], *_gamma_and_beta(self, scope, channels)]
+        channels = scope.builder.shape(x)[-1]
+        operands = [x, *_gamma_and_beta(self, scope, channels)]
         if not (scope.training and scope.trainable):
             operands += [weights["moving_mean"], weights["moving_variance"]]
             kind = "batch_normalization_inference"
             return scope.apply(kind, operands, attributes)[0]
         if scope.mask is None:
-            mean, variance = scope.apply("batch_moments", inputs)
+            mean, variance = scope.apply("batch_moments", (x,))
             operands += [mean, variance]
             (y,) = scope.apply("batch_normalization", operands, attributes)
         else:
@@ -214,7 +224,7 @@ class BatchNormalization(Layer):
 
 
 class LayerNormalization(Layer):
-    """Normalise the last axes of each sample by their own mean and variance.
+    """Normalise axes of each sample by their own mean and variance.
 
     ``y = gamma * (x - mean) / sqrt(variance + epsilon) + beta``, in training as in
     evaluation and prediction.
@@ -222,7 +232,7 @@ class LayerNormalization(Layer):
     Parameters
     ----------
     axis : int or sequence of int, default -1
-        The axis, or several; only the last, or the last few, are supported.
+        The axis, or several, counted with the batch, which is none of them.
     epsilon : float, default 1e-3
         Added to the variance, positive.
     center, scale : bool, default True
@@ -267,36 +277,24 @@ class LayerNormalization(Layer):
         name: str | None = None,
     ) -> None:
         initializers = {"gamma": gamma_initializer, "beta": beta_initializer}
-        what = "LayerNormalization: axis"
-        if isinstance(axis, tuple | list):
-            self.axis = tuple(integer(each, what, None) for each in axis)
-        else:
-            self.axis = integer(axis, what, None)
+        self.axis = _axis(axis, "LayerNormalization")
         _take(self, epsilon, center, scale, initializers)
         super().__init__(name)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Return gamma and beta, of the shape of the axes."""
         (shape,) = shapes
-        axes = self.axis if isinstance(self.axis, tuple) else (self.axis,)
-        rank, count = len(shape) + 1, len(axes)  # counting the batch
-        places = {each if each < 0 else each - rank for each in axes}
-        if places != set(range(-count, 0)) or not 0 < count < rank:
-            raise ValueError(
-                f"layer {self.name!r} (LayerNormalization) can only normalise the last "
-                f"axis or axes, got axis={self.axis} for an input of shape "
-                f"{show_shape(shape)}"
-            )
+        lengths = tuple(shape[axis - 1] for axis in axes_of_sample(self, shape))
         return tuple(
-            WeightSpec(name, shape[-count:], start)
+            WeightSpec(name, lengths, start)
             for name, start in self.initializers.items()
         )
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op, with several axes flattened to one."""
-        (x,) = inputs
+        """Append the op, with the axes at the end, and several flattened to one."""
+        axes = axes_of_sample(self, scope.builder.shape(inputs[0])[1:])
+        x, count = moved_last(scope, inputs[0], axes), len(axes)
         shape = scope.builder.shape(x)
-        count = len(self.axis) if isinstance(self.axis, tuple) else 1
         length = prod(shape[-count:])
         if count > 1:
             rows = {"shape": (*shape[:-count], length)}
@@ -306,7 +304,7 @@ class LayerNormalization(Layer):
         y = scope.apply("layer_normalization", operands, attributes)[0]
         if count > 1:
             (y,) = scope.apply("reshape", (y,), {"shape": shape})
-        return y
+        return moved_back(scope, y, axes)
 
 
 class GroupNormalization(Layer):
@@ -321,7 +319,7 @@ class GroupNormalization(Layer):
         The number of groups of channels; -1 makes each channel a group (instance
         normalization).
     axis : int, default -1
-        The channels' axis; only the last is supported.
+        The channels' axis, counted with the batch, which it is not.
     epsilon : float, default 1e-3
         Added to the variance, positive.
     center, scale : bool, default True
@@ -369,24 +367,32 @@ class GroupNormalization(Layer):
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Return gamma and beta; check that the channels divide into groups."""
-        channels = shapes[0][-1]
+        specs = _specs(self, shapes)
+        (axis,) = axes_of_sample(self, shapes[0])
+        channels = shapes[0][axis - 1]
         if channels % (channels if self.groups == -1 else self.groups):
             raise ValueError(
                 f"layer {self.name!r} (GroupNormalization): {channels} channels cannot "
                 f"be divided into {self.groups} groups"
             )
-        return _specs(self, shapes)
+        return specs
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the ops, of the channels at the end."""
+        axes = axes_of_sample(self, scope.builder.shape(inputs[0])[1:])
+        x = moved_last(scope, inputs[0], axes)
+        return moved_back(scope, self._normalized(scope, x), axes)
+
+    def _normalized(self, scope: Scope, x: int) -> int:
         """Append the layer normalization of each group, then gamma and beta."""
-        shape = scope.builder.shape(inputs[0])
+        shape = scope.builder.shape(x)
         samples, *_, channels = shape
         groups = channels if self.groups == -1 else self.groups
         pixels = prod(shape[1:-1])
         parts, swap = (samples, pixels, groups, channels // groups), (0, 2, 1, 3)
         swapped = tuple(parts[i] for i in swap)
         rows = (samples * groups, pixels * channels // groups)
-        (x,) = scope.apply("reshape", inputs, {"shape": parts})
+        (x,) = scope.apply("reshape", (x,), {"shape": parts})
         (x,) = scope.apply("transpose", (x,), {"axes": swap})
         (x,) = scope.apply("reshape", (x,), {"shape": rows})
         one = {"shape": rows[1:], "value": 1.0, "dtype": "float32"}
@@ -483,19 +489,6 @@ class LocalResponseNormalization(Layer):
         return scope.apply("divide_by_local_response", (x, mean), attributes)[0]
 
 
-def _axes_of_sample(layer: Any, shape: Shape) -> tuple[int, ...]:
-    """Return the axes, counted with the batch and in order; ValueError for others."""
-    axes = layer.axis if isinstance(layer.axis, tuple) else (layer.axis,)
-    rank = len(shape) + 1
-    found = sorted({each % rank for each in axes if -rank <= each < rank})
-    if len(found) < len(axes) or not axes or found[0] == 0:
-        raise ValueError(
-            f"layer {layer.name!r} ({type(layer).__name__}): axis={layer.axis} names "
-            f"no axes of a sample of an input of shape {show_shape(shape)}"
-        )
-    return tuple(found)
-
-
 def _axis(axis: Any, kind: str) -> int | tuple[int, ...]:
     """Return an axis, or several."""
     what = f"{kind}: axis"
@@ -560,14 +553,14 @@ class RMSNormalization(Layer):
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Return the scale, of the lengths of the axes."""
-        axes = _axes_of_sample(self, shapes[0])
+        axes = axes_of_sample(self, shapes[0])
         lengths = tuple(shapes[0][axis - 1] for axis in axes)
         return (WeightSpec("scale", lengths, get_initializer("ones")),)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the ops."""
         (x,), shape = inputs, scope.builder.shape(inputs[0])
-        axes = _axes_of_sample(self, shape[1:])
+        axes = axes_of_sample(self, shape[1:])
         mean = _over(scope, "reduce_mean", x, axes)
         mean = scope.apply("affine", (mean,), {"factor": 1, "term": self.epsilon})[0]
         y = _times_root(scope, x, mean, 0.0)
@@ -607,11 +600,11 @@ class UnitNormalization(Layer):
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Check the axes and return no weights."""
-        _axes_of_sample(self, shapes[0])
+        axes_of_sample(self, shapes[0])
         return ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the ops; a norm below 1e-12 counts as that, as in Keras."""
-        axes = _axes_of_sample(self, scope.builder.shape(inputs[0])[1:])
+        axes = axes_of_sample(self, scope.builder.shape(inputs[0])[1:])
         total = _over(scope, "reduce_sum", inputs[0], axes)
         return _times_root(scope, inputs[0], total, _LEAST_NORM**2)

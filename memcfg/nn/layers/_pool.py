@@ -483,6 +483,7 @@ class GlobalAveragePooling1D(Layer):
     __slots__ = ("keepdims",)
 
     keepdims: bool
+    takes_mask: ClassVar[bool] = True
     rank: ClassVar[int] = 1
     op: ClassVar[str] = "reduce_mean"
     specs = check_windowed

@@ -15,7 +15,9 @@ from memcfg.nn._argument_checks import (
     pair,
     sides,
 )
+from memcfg.nn.layers._axes import moved_back, moved_last
 from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec, show_shape
+from memcfg.nn.loading._resize import check_interpolation, weights_along
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -38,6 +40,7 @@ __all__ = [
 ]
 
 _SEQUENCES = "sequences (None, steps, features)"
+_ENLARGING = ("nearest", "bilinear", "bicubic", "lanczos3", "lanczos5")
 _IMAGES = "images (None, height, width, channels)"
 _VOLUMES = "volumes (None, depth, height, width, channels)"
 
@@ -404,8 +407,9 @@ class UpSampling2D(Layer):
     data_format : str, optional
         ``"channels_last"`` or None, or ``"channels_first"``, which is computed channels
         last.
-    interpolation : {"nearest", "bilinear"}, default "nearest"
-        Whether to repeat pixels or to interpolate linearly between their centres.
+    interpolation : str, default "nearest"
+        Whether to repeat pixels, ``"nearest"``, or to interpolate between their
+        centres: ``"bilinear"``, ``"bicubic"``, ``"lanczos3"`` or ``"lanczos5"``.
     name : str, optional
         The name, unique within a model.
 
@@ -429,13 +433,8 @@ class UpSampling2D(Layer):
         name: str | None = None,
     ) -> None:
         check_channels_last(data_format, "UpSampling2D")
-        if interpolation not in ("nearest", "bilinear"):
-            raise ValueError(
-                "UpSampling2D: interpolation must be 'nearest' or 'bilinear', got "
-                f"{interpolation!r}"
-            )
         self.size = pair(size, "UpSampling2D: size")
-        self.interpolation = interpolation
+        self.interpolation = check_interpolation(interpolation, _ENLARGING)
         super().__init__(name)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
@@ -444,10 +443,23 @@ class UpSampling2D(Layer):
             return _repeat(scope, inputs[0], self.size)
         x = inputs[0]
         for axis, factor in enumerate(self.size, 1):
-            if factor > 1:
+            if factor > 1 and self.interpolation == "bilinear":
                 a = {"axis": axis, "factor": factor}
                 (x,) = scope.apply("interpolate", (x,), a)
+            elif factor > 1:
+                x = _weighted(scope, x, axis, factor, self.interpolation)
         return x
+
+
+def _weighted(scope: Scope, x: int, axis: int, factor: int, how: str) -> int:
+    """Append the product of an axis with the weights of an interpolation."""
+    length = scope.builder.shape(x)[axis]
+    matrix = weights_along(length, length * factor, how).T
+    data = np.ascontiguousarray(matrix, ">f4").tobytes().hex()
+    (kernel,) = scope.apply("constant", (), {"shape": matrix.shape, "data": data})
+    turned = moved_last(scope, x, (axis,))
+    (y,) = scope.apply("dense", (turned, kernel))
+    return moved_back(scope, y, (axis,))
 
 
 class ZeroPadding3D(Layer):

@@ -74,6 +74,7 @@ class StepByStep:
     _takes: ClassVar[str] = "sequences (None, steps, features)"
 
     arity: ClassVar[int | None] = None
+    takes_mask: ClassVar[bool] = True
 
     def _settle_flags(self: Any, **flags: bool) -> None:
         """Check and set flags."""
@@ -85,10 +86,10 @@ class StepByStep:
         self: Any,
         sequences: SymbolicTensor | Sequence[SymbolicTensor],
         initial_state: Any = None,
-        mask: None = None,
+        mask: Any = None,
         training: bool | None = None,
     ) -> Any:
-        """Connect the layer to sequences and, optionally, initial states."""
+        """Connect the layer to sequences and, optionally, initial states and a mask."""
         several = sequences_and_states(self, self._states, sequences, initial_state)
         self.know_batch(several[0])
         return Layer.__call__(self, several, mask=mask, training=training)

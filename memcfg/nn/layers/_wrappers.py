@@ -59,6 +59,7 @@ class Bidirectional(Layer):
     __slots__ = ("backward_layer", "forward_layer", "merge_mode")
 
     arity: ClassVar[int | None] = None
+    takes_mask: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -100,7 +101,7 @@ class Bidirectional(Layer):
         self,
         sequences: SymbolicTensor | Sequence[SymbolicTensor],
         initial_state: SymbolicTensor | Sequence[SymbolicTensor] | None = None,
-        mask: None = None,
+        mask: Any = None,
         training: bool | None = None,
     ) -> Any:
         """Connect the layer to sequences and optional states of both directions."""
@@ -297,6 +298,7 @@ class TimeDistributed(Layer):
 
     __slots__ = ("layer",)
 
+    takes_mask: ClassVar[bool] = True
     supports_masking: ClassVar[bool] = True
 
     def __init__(self, layer: Layer, *, name: str | None = None) -> None:

@@ -148,6 +148,17 @@ def _taps(
     return np.clip(sources, 0, given - 1), weights.astype(np.float32)
 
 
+def weights_along(
+    given: int, wanted: int, interpolation: str
+) -> npt.NDArray[np.float32]:
+    """Return the weights of pixels along an axis, of shape (wanted, given)."""
+    sources, weights = _taps(given, wanted, interpolation, antialias=False)
+    result = np.zeros((wanted, given), np.float32)
+    for source, weight in zip(sources, weights, strict=True):
+        result[np.arange(wanted), source] += weight
+    return result
+
+
 def cropped_to_ratio(
     images: npt.NDArray[Any], size: tuple[int, int]
 ) -> npt.NDArray[Any]:

@@ -17,6 +17,7 @@ from memcfg.nn._keras_names import absent
 from memcfg.nn.activations import (
     celu,
     elu,
+    glu,
     hard_shrink,
     hard_sigmoid,
     hard_silu,
@@ -36,14 +37,12 @@ from memcfg.nn.activations import (
     softsign,
     sparse_plus,
     sparse_sigmoid,
+    sparsemax,
     squareplus,
     swish,
     tanh,
     tanh_shrink,
-)
-from memcfg.nn.ops._activating import (
-    glu,
-    sparsemax,
+    threshold,
 )
 from memcfg.nn.ops._along_axes import (
     all,
@@ -286,7 +285,6 @@ from memcfg.nn.ops._of_elements import (
     stop_gradient,
     subtract,
     tan,
-    threshold,
     true_divide,
     trunc,
     where,

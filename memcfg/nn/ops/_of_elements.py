@@ -129,7 +129,6 @@ __all__ = [
     "stop_gradient",
     "subtract",
     "tan",
-    "threshold",
     "true_divide",
     "trunc",
     "where",
@@ -515,16 +514,6 @@ def isclose(
         "equal_nan": bool(equal_nan),
     }
     return combined("is_close", [x1, x2], given)
-
-
-@documented
-def threshold(x: Any, threshold: float, default_value: float) -> Any:
-    """Return x where it is above the threshold, else the default value."""
-    given = {
-        "threshold": constant(threshold, "threshold: threshold"),
-        "default_value": constant(default_value, "threshold: default_value"),
-    }
-    return Function("threshold", given)(tensor_of(x, "threshold"))
 
 
 @documented

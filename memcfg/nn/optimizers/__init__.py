@@ -10,10 +10,12 @@ from memcfg.nn.optimizers import schedules
 from memcfg.nn.optimizers._adafactor import Adafactor
 from memcfg.nn.optimizers._adam import Adam, Adamax, AdamW, Nadam
 from memcfg.nn.optimizers._descent import SGD, Lion
+from memcfg.nn.optimizers._ftrl import Ftrl
 from memcfg.nn.optimizers._lamb import Lamb
 from memcfg.nn.optimizers._muon import Muon
 from memcfg.nn.optimizers._optimizer import Optimizer
 from memcfg.nn.optimizers._scaled import Adadelta, Adagrad, RMSprop
+from memcfg.nn.optimizers._schedule_free import ScheduleFreeAdamW
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,12 +28,14 @@ __all__ = [
     "Adam",
     "AdamW",
     "Adamax",
+    "Ftrl",
     "Lamb",
     "Lion",
     "Muon",
     "Nadam",
     "Optimizer",
     "RMSprop",
+    "ScheduleFreeAdamW",
     "deserialize",
     "get",
     "schedules",
@@ -46,6 +50,7 @@ _KNOWN: dict[str, type[Optimizer]] = {
     for each in (
         *(SGD, Adam, AdamW, Adamax, Nadam),
         *(RMSprop, Adagrad, Adadelta, Lion, Adafactor, Lamb, Muon),
+        *(Ftrl, ScheduleFreeAdamW),
     )
 }
 

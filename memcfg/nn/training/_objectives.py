@@ -41,6 +41,12 @@ class Goals(NamedTuple):
     metrics: Any
     weighted_metrics: Any
 
+    @property
+    def updates_itself(self) -> bool:
+        """Whether there is a metric with a user's `update_state`."""
+        given = _flat([self.metrics, self.weighted_metrics])
+        return any(getattr(each, "updates_itself", False) for each in given)
+
 
 class Term(NamedTuple):
     """A term of the loss."""
@@ -274,6 +280,7 @@ class _Resolution:
                 tensor, target = self._outputs[output], self._targets.get(output)
                 metric = get_metric(each, tensor, target)
                 wanted = metric.target(tensor)
+                metric.check_logged(tensor)
                 if wanted is not None or target is None:
                     self._note(output, wanted, metric.name)
                 single = len(self._names) == 1

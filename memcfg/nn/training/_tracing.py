@@ -393,7 +393,9 @@ class _Trace:
         result = [
             weight.regularizer.trace(self.builder, self._read(weight))
             for weight in self.spec.network.weights
-            if weight.regularizer is not None and weight.name not in self.spec.frozen
+            if weight.regularizer is not None
+            if weight.trainable
+            if weight.name not in self.spec.frozen
         ]
         for regularizer, tensor in self.penalties:
             batch = self.key.batch_size

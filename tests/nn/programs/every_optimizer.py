@@ -18,6 +18,8 @@ for optimizer in (
     optimizers.Adadelta(learning_rate=20.0),
     optimizers.Lion(learning_rate=0.02),
     optimizers.Adafactor(learning_rate=0.1),
+    optimizers.Ftrl(learning_rate=2.0, l1_regularization_strength=0.01),
+    optimizers.ScheduleFreeAdamW(learning_rate=0.1, warmup_steps=5),
 ):
     keras.utils.set_random_seed(0)
     model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])

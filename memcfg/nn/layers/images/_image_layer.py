@@ -170,3 +170,11 @@ def value_range_of(value: Any, what: str) -> Range:
 def floats(images: Any) -> np.ndarray:
     """Return images as float32, the compute dtype."""
     return np.asarray(images, np.float32)
+
+
+def scaled(images: np.ndarray, of: Range, to: Range) -> np.ndarray:
+    """Return images whose values are moved from one range to another."""
+    if of == to:
+        return images
+    result = (images - of[0]) * ((to[1] - to[0]) / (of[1] - of[0])) + to[0]
+    return result.astype(np.float32)

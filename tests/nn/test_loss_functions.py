@@ -1,0 +1,170 @@
+"""Losses and metrics as functions: a number for each sample, at once and in steps."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import objectives as oracle
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from loss_cases import CASES, SHAPES
+
+import memcfg as mc
+
+nn = mc.nn
+losses, metrics, ops = nn.losses, nn.metrics, nn.ops
+FUNCTIONS = [name for name in losses.__all__ if name.islower()]
+
+
+def function_of(loss):
+    """The function of a loss, and the loss's arguments."""
+    kind = type(loss)
+    function = next(
+        each
+        for each in (getattr(losses, name) for name in FUNCTIONS)
+        if each.kind is kind
+    )
+    known = inspect.signature(function).parameters
+    return function, {k: v for k, v in loss._settings().items() if k in known}
+
+
+def test_each_loss_has_a_function():
+    kinds = {getattr(losses, name).kind for name in FUNCTIONS}
+    assert kinds == {*losses.KNOWN}
+
+
+@given(name=st.sampled_from(sorted(CASES)), shape=SHAPES, seed=st.integers(0, 999))
+@settings(max_examples=60, deadline=None)
+def test_the_numbers_of_samples_are_numpys(name, shape, seed):
+    loss, draw, values = CASES[name]
+    t, p = draw(np.random.default_rng(seed), shape)
+    function, options = function_of(loss)
+    np.testing.assert_allclose(
+        function(t, p, **options), values(t, p), rtol=2e-4, atol=2e-5
+    )
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_in_a_function_they_have_gradients(name):
+    loss, draw, values = CASES[name]
+    t, p = (np.asarray(x) for x in draw(np.random.default_rng(0), (4, 3)))
+    t, p = (np.float32(x) if x.dtype.kind == "f" else x for x in (t, p))
+    function, options = function_of(loss)
+
+    @mc.function
+    def both(t, p):
+        return mc.value_and_grad(lambda p: ops.sum(function(t, p, **options)))(p)
+
+    found, slopes = both(t, p)
+    assert found == pytest.approx(values(t, p).sum(), rel=1e-3)
+    way = np.random.default_rng(1).normal(size=p.shape)
+    h = 1e-6
+    wanted = [values(t, np.float64(p) + s * h * way).sum() for s in (1, -1)]
+    expected = (wanted[0] - wanted[1]) / (2 * h)
+    assert (slopes * way).sum() == pytest.approx(expected, rel=2e-3, abs=2e-4)
+
+
+def test_one_number_of_the_whole_batch():
+    random = np.random.default_rng(0)
+    t, p = np.float32(random.integers(0, 2, (4, 3))), np.float32(random.random((4, 3)))
+    hits = (t * p).sum()
+    assert losses.dice(t, p) == pytest.approx(1 - 2 * hits / (t.sum() + p.sum()))
+    assert losses.dice(t, p, axis=-1).shape == (4,)
+    assert losses.mean_squared_error(t[0], p[0]).shape == ()
+
+    def mine(y_true, y_pred):
+        return losses.dice(y_true, y_pred) + 1.0
+
+    model = nn.Sequential([nn.Input((3,)), nn.Dense(3, activation="sigmoid")])
+    model.compile("sgd", mine)
+    found = model.evaluate(p, t, verbose=0)
+    q = model.predict(p, verbose=0)
+    wanted = 2 - 2 * (t * q).sum() / (t.sum() + q.sum())
+    assert found == pytest.approx(wanted, rel=1e-5)
+
+
+def train(loss, metric, labels=False):
+    random = np.random.default_rng(0)
+    x = np.float32(random.normal(size=(24, 3)))
+    y = random.integers(0, 4, 24).astype(np.int32)
+    nn.utils.set_random_seed(0)
+    model = nn.Sequential([nn.Input((3,)), nn.Dense(4, activation="softmax")])
+    model.compile("sgd", loss, metrics=[metric])
+    target = y if labels else np.eye(4, dtype=np.float32)[y]
+    return model.fit(x, target, batch_size=8, epochs=2, verbose=0).history
+
+
+@pytest.mark.parametrize(
+    ("loss", "metric", "of", "name", "labels"),
+    [
+        (
+            losses.sparse_categorical_crossentropy,
+            metrics.sparse_categorical_accuracy,
+            losses.SparseCategoricalCrossentropy(),
+            "sparse_categorical_accuracy",
+            True,
+        ),
+        (
+            losses.mean_squared_error,
+            metrics.binary_accuracy,
+            losses.MeanSquaredError(),
+            "binary_accuracy",
+            False,
+        ),
+        (losses.huber, losses.log_cosh, losses.Huber(), "log_cosh", False),
+    ],
+)
+def test_compile_takes_functions(loss, metric, of, name, labels):
+    found = train(loss, metric, labels)
+    assert list(found) == [name, "loss"] or list(found) == ["loss", name]
+    assert found == train(of, name, labels)
+
+
+def test_a_loss_of_ones_own_uses_one():
+    def mine(y_true, y_pred):
+        return 2.0 * losses.mean_squared_error(y_true, y_pred)
+
+    found = train(mine, mine)
+    once = train(losses.MeanSquaredError(), "mse")
+    assert found["loss"][0] == pytest.approx(2 * once["loss"][0], rel=0.2)
+    np.testing.assert_allclose(found["loss"], found["mine"], rtol=1e-5)
+
+
+def test_a_wrapper_has_the_arguments_of_a_function():
+    t, p = np.float32([[0, 1]]), np.float32([[3, 1]])
+    metric = metrics.MeanMetricWrapper(losses.huber, name="h", delta=0.5)
+    assert metric(t, p) == pytest.approx(oracle.huber(t, p, 0.5).mean())
+    wrapped = metrics.MeanMetricWrapper(metrics.binary_accuracy, threshold=2.0)
+    assert wrapped(t, p) == 0.0
+
+
+def test_accuracies():
+    labels = np.int32([0, 2, 1])
+    p = np.float32([[0.7, 0.2, 0.1], [0.5, 0.3, 0.2], [0.1, 0.8, 0.1]])
+    hot = np.eye(3, dtype=np.float32)[labels]
+    right = [1, 0, 1]
+    np.testing.assert_array_equal(metrics.sparse_categorical_accuracy(labels, p), right)
+    np.testing.assert_array_equal(metrics.categorical_accuracy(hot, p), right)
+    np.testing.assert_array_equal(
+        metrics.top_k_categorical_accuracy(hot, p, k=2), [1, 0, 1]
+    )
+    np.testing.assert_array_equal(
+        metrics.sparse_top_k_categorical_accuracy(labels, p, k=3), [1, 1, 1]
+    )
+    np.testing.assert_array_equal(
+        metrics.binary_accuracy(hot, p, threshold=0.4), (p > 0.4) == hot
+    )
+
+
+def test_wrong_arguments():
+    x = np.zeros((2, 3), np.float32)
+    with pytest.raises(ValueError, match="targets must have shape"):
+        losses.mean_squared_error(np.zeros((2, 4)), x)
+    with pytest.raises(TypeError, match="missing a required argument: 'y_pred'"):
+        losses.mean_squared_error(x)
+    with pytest.raises(TypeError, match="unexpected keyword argument 'epsilon'"):
+        losses.huber(x, x, epsilon=1)
+    with pytest.raises(ValueError, match="label_smoothing must be in"):
+        losses.binary_crossentropy(x, x, label_smoothing=2)
