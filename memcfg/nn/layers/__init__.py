@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg.nn._keras_names import absent
+from memcfg.nn.constraints import Constraint
 from memcfg.nn.layers import _operators
 from memcfg.nn.layers._activations import (
     ELU,
@@ -164,8 +165,9 @@ from memcfg.nn.layers.images._random_color import RandomBrightness, RandomContra
 from memcfg.nn.layers.images._random_crop import RandomCrop
 from memcfg.nn.layers.images._random_flip import RandomFlip
 from memcfg.nn.layers.images._resizing import Resizing
+from memcfg.nn.regularizers import Regularizer
 
-SymbolicTensor.operators = _operators
+SymbolicTensor.operators = Constraint.operators = Regularizer.operators = _operators
 
 __all__ = [
     "ELU",

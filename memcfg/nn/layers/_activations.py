@@ -229,15 +229,14 @@ class Softmax(Layer):
         self.axis = integer(axis, "Softmax: axis", None)
         super().__init__(name)
 
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the axis and return no weights."""
+    def _check_shapes(self, shapes: Sequence[Shape]) -> None:
+        """Check the axis."""
         rank = len(shapes[0]) + 1
         if not -rank < self.axis < rank or self.axis == 0:
             raise ValueError(
                 f"layer {self.name!r} (Softmax): axis must be an axis of a sample, got "
                 f"axis={self.axis} for an input of shape {show_shape(shapes[0])}"
             )
-        return ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op; a softmax along the steps ignores masked ones."""

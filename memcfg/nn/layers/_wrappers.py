@@ -59,6 +59,8 @@ class Bidirectional(Layer):
     __slots__ = ("backward_layer", "forward_layer", "merge_mode")
 
     arity: ClassVar[int | None] = None
+    supports_masking: ClassVar[bool] = True
+    _makes_mask: ClassVar[bool] = True
 
     def __init__(
         self,
