@@ -169,7 +169,6 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
             "add_metric": "pass metrics to compile",
             "add_variable": "use add_weight",
             "cell": "layer.weights has the weights",
-            "compute_output_shape": "use layer(Input(shape)).shape",
             "get_input_at": "keep the inputs of the layer's calls",
             "get_output_at": "keep the results of the layer's calls",
             "input_shape": "use layer.input.shape",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from memcfg._checks import unknown
 from memcfg.nn._argument_checks import integer, nonnegative, real
@@ -51,13 +51,16 @@ class Constraint(FixedAttributes):
 
     __slots__ = ()
 
+    operators: ClassVar[Any]  # the module `_operators` of layers
+
     def __call__(self, w: Any) -> Any:
-        """Return the constrained weight; subclasses override it."""
-        del w
-        raise TypeError(
-            f"{type(self).__name__} cannot be called: pass it to a layer, as in "
-            "kernel_constraint="
-        )
+        """Return a constrained array, weight or tensor of a function.
+
+        Subclasses override it; by default it returns its argument.
+        """
+        if type(self).trace is Constraint.trace:
+            return w
+        return self.operators.apply_to(self, w)
 
     def trace(self, builder: Builder, tensor: int) -> int | None:
         """Append the ops of the constraint; those of ``__call__`` by default.

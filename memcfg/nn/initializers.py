@@ -6,15 +6,18 @@ Values are float32. Most are drawn in place, without temporaries of the weight's
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from memcfg._checks import unknown
-from memcfg.nn._argument_checks import nonnegative, real
+from memcfg.nn._argument_checks import integer, nonnegative, real
 from memcfg.nn._attributes import FixedAttributes, snake_case
 from memcfg.nn._keras_names import absent
-from memcfg.nn._random import fixed_seed
+from memcfg.nn._random import fixed_seed, next_seed
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 __all__ = [
     "Bilinear",
@@ -67,16 +70,37 @@ class Initializer(FixedAttributes):
     `seed` is the seed that the caller fixed, or None to use the layer's seed.
     """
 
-    __slots__ = ()
+    __slots__ = ("_drawn",)
 
     seed: int | None = None
+    _drawn: int
 
-    def __call__(self, *_arguments: Any, **_options: Any) -> NoReturn:
-        """Raise TypeError: layers call `draw`."""
-        raise TypeError(
-            f"{type(self).__name__} is an argument of layers and cannot be called; "
-            "draw(shape, seed) returns an array"
-        )
+    def __call__(self, shape: Sequence[int], dtype: str | None = None) -> np.ndarray:
+        """Draw an array.
+
+        Parameters
+        ----------
+        shape : sequence of int
+            The shape; the last two axes are input and output channels.
+        dtype : str, optional
+            Only ``"float32"`` or None.
+
+        Returns
+        -------
+        numpy.ndarray
+            float32 of `shape`: the same in each call, as in Keras.
+
+        Raises
+        ------
+        ValueError
+            If `dtype` is another one.
+        """
+        if dtype not in (None, "float32"):
+            raise ValueError(f"an initializer draws float32, not {dtype!r}")
+        if self.seed is None and not hasattr(self, "_drawn"):
+            self.__setstate__({"_drawn": next_seed()})
+        lengths = tuple(integer(each, "a length of a shape", 0) for each in shape)
+        return self.draw(lengths, self._drawn if self.seed is None else self.seed)
 
     def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
         """Draw a weight.

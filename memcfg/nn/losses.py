@@ -186,6 +186,8 @@ class Terms:
     def weighted(self, values: int, weight: int, how: str = "mean") -> int:
         """Append values times weights, after reducing the axes that weights lack."""
         shape, of = self.shape(values), self.shape(weight)
+        if of == (*shape, 1):  # as targets have an axis that losses do not
+            weight, of = self("reshape", (weight,), {"shape": shape}), shape
         if shape[: len(of)] != of:
             raise ValueError(
                 f"sample weights of shape {of} do not match losses of shape {shape}: "
@@ -261,7 +263,12 @@ class _OfLoss(Layer):
         """Append the ops of the loss."""
         y_true, y_pred, *weight = inputs
         builder, mask = scope.builder, scope.mask_of(1)
-        y_pred = builder.cast(y_pred, "float32")
+        y_pred, *weight = (
+            scope.apply("cast", (each,), {"dtype": "float32"})[0]
+            if builder.dtype(each) == "int32"
+            else builder.cast(each, "float32")
+            for each in (y_pred, *weight)
+        )
         weights = masked(
             builder,
             weight[0] if weight else None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from memcfg._checks import unknown
 from memcfg.nn._argument_checks import nonnegative
@@ -34,19 +34,33 @@ _LEAST_NORM = 1e-12
 
 
 class Regularizer(FixedAttributes):
-    """Base class of the regularizers."""
+    """Base class of the regularizers.
+
+    A subclass overrides ``__call__``, which returns the penalty, a scalar made of the
+    weight or the activation, a symbolic tensor, with operators and the functions of
+    `memcfg.nn.ops`. It is a part of the training step.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> class SumsToOne(mc.nn.Regularizer):
+    ...     def __call__(self, x):
+    ...         return (mc.nn.ops.sum(x) - 1) ** 2
+    >>> layer = mc.nn.Dense(3, kernel_regularizer=SumsToOne())
+    """
 
     __slots__ = ()
 
-    def __call__(self, *_arguments: Any, **_options: Any) -> NoReturn:
-        """Raise TypeError: a training step calls `trace`."""
-        raise TypeError(
-            f"{type(self).__name__} cannot be called: pass it to a layer, as in "
-            "kernel_regularizer="
-        )
+    operators: ClassVar[Any]  # the module `_operators` of layers
+
+    def __call__(self, x: Any) -> Any:
+        """Return the penalty on an array, a weight or a tensor of a function."""
+        if type(self).trace is Regularizer.trace:
+            raise NotImplementedError(f"{type(self).__name__} must define __call__")
+        return self.operators.apply_to(self, x)
 
     def trace(self, builder: Builder, tensor: int) -> int:
-        """Append the ops of the penalty.
+        """Append the ops of the penalty; those of ``__call__`` by default.
 
         Parameters
         ----------
@@ -60,7 +74,9 @@ class Regularizer(FixedAttributes):
         int
             Id of the penalty, a scalar.
         """
-        raise NotImplementedError
+        name = type(self).__name__
+        made: int = self.operators.trace_whole(self, builder, name, tensor, ())
+        return made
 
 
 class L1L2(Regularizer):

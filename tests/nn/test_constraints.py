@@ -254,7 +254,11 @@ def test_layers_take_constraints(kind):
         (lambda: nn.constraints.MaxNorm(axis=0.5), TypeError, "axis must be an int"),
         (lambda: nn.constraints.MinMaxNorm(2, 1), ValueError, "must not exceed"),
         (lambda: nn.constraints.MinMaxNorm(rate=2), ValueError, r"be in \[0, 1\]"),
-        (lambda: nn.constraints.NonNeg()(np.ones(3)), TypeError, "pass it to a layer"),
+        (
+            lambda: nn.constraints.NonNeg()(nn.Input((3,))),
+            TypeError,
+            "pass it to a layer",
+        ),
     ],
 )
 def test_what_cannot_be_honoured_raises(call, error, message):

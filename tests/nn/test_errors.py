@@ -459,19 +459,6 @@ def test_a_program_that_does_not_fit_leaves_those_that_do(cpu, loss, images):
     assert model.train_on_batch(x[:4], y[:4]) == expected
 
 
-@pytest.mark.parametrize(
-    ("thing", "instead"),
-    [
-        (nn.initializers.Zeros(), r"draw\(shape, seed\)"),
-        (nn.regularizers.L2(0.1), "kernel_regularizer"),
-    ],
-    ids=lambda each: type(each).__name__,
-)
-def test_what_computes_no_arrays_says_what_does(thing, instead):
-    with pytest.raises(TypeError, match=instead):
-        thing(np.ones(3), np.ones(3))
-
-
 @pytest.mark.parametrize("wrong", [-1, 7])
 def test_indices_that_an_embedding_has_not_are_told(wrong):
     model = nn.Sequential([nn.Input((3,), dtype="int32"), nn.Embedding(7, 2)])

@@ -523,9 +523,9 @@ def test_alignments_of_a_model():
     model = sequence_model()
     outputs = model.predict(x, verbose=0)
     each = []
-    for logits, row in zip(outputs, y, strict=True):
+    for scores, row in zip(outputs, y, strict=True):
         count = int((row != 0).sum())
-        each.append(loss_of(logits.astype("f8"), row, count, 5, 0)[0])
+        each.append(loss_of(scores.astype("f8"), row, count, 5, 0)[0])
     each = np.array(each)
     assert np.isfinite(each).all()
     found = model.evaluate(x, y, verbose=0)

@@ -294,8 +294,6 @@ def test_a_mask_of_other_steps_is_refused():
     model = nn.Model(x, Shorter()(nn.Masking()(x)))
     with pytest.raises(ValueError, match=r"None, 5.*: override compute_mask"):
         model.predict(np.ones((2, 5, 2), "f4"), verbose=0)
-    with pytest.raises(NotImplementedError, match="compute_mask is not available"):
-        nn.Embedding(3, 2, mask_zero=True).compute_mask(x)
 
 
 def families():

@@ -36,6 +36,7 @@ from memcfg.nn._keras_names import ABSENT as ABSENT
 from memcfg.nn._saving import _Writer
 from memcfg.nn._saving import backup as backup
 from memcfg.nn._saving import restore as restore
+from memcfg.nn.functions._recorder import start as start
 from memcfg.nn.inputs import _batches
 from memcfg.nn.inputs._batches import Batch as Batch
 from memcfg.nn.layers._layer import Scope, calls_to

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from memcfg.nn.functions._assignments import apply_gradients, assign
-from memcfg.nn.functions._at_once import at_once
+from memcfg.nn.functions._at_once import at_once, update_at_once
 from memcfg.nn.functions._derivatives import (
     GradientTape,
     grad,
@@ -28,6 +28,7 @@ class _Functions:
         self.measure = measure
         self.own_steps = OwnSteps
         self.result_of = result_of
+        self.update_at_once = update_at_once
 
     @staticmethod
     def is_tracing() -> bool:

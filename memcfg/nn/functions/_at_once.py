@@ -1,4 +1,4 @@
-"""Layers, ops and losses on arrays: each call is a function of its own."""
+"""Layers, ops, losses and updates on arrays: each call is a function of its own."""
 
 from __future__ import annotations
 
@@ -6,15 +6,19 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from memcfg.nn.functions._assignments import apply_gradients
 from memcfg.nn.functions._function import Function
 from memcfg.nn.functions._recorder import current
 from memcfg.nn.layers._layer import Layer, filled_in, pattern
 from memcfg.nn.layers._operators import constant_tensor
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-__all__ = ["at_once"]
+    from memcfg.nn.layers._layer import Variable
+    from memcfg.nn.optimizers import Optimizer
+
+__all__ = ["at_once", "update_at_once"]
 
 _KEPT = 64  # ops whose programs are kept
 _CACHE = "at once"  # the key of a layer's function in its cache
@@ -51,3 +55,33 @@ def _function_of(call: Callable[..., Any]) -> Function:
     while len(_functions) > _KEPT:
         _functions.pop(next(iter(_functions)), None)
     return result
+
+
+class _Updates:
+    """The function of an optimizer's updates, which holds the optimizer's state."""
+
+    def __init__(self, optimizer: Optimizer) -> None:
+        variables: dict[tuple[int, int], Variable] = {}
+
+        def update(gradients: list[Any], keys: list[tuple[int, int]]) -> None:
+            apply_gradients(optimizer, gradients, [variables[key] for key in keys])
+
+        update.__name__ = optimizer.name
+        self._variables = variables
+        self._function = Function(update, warns=False)
+
+    def run(self, gradients: Sequence[Any], variables: Sequence[Variable]) -> None:
+        """Update weights by arrays."""
+        keys = [(id(each._layer), each._index) for each in variables]
+        self._variables.update(zip(keys, variables, strict=True))
+        arrays = [None if each is None else np.asarray(each) for each in gradients]
+        self._function(arrays, keys)
+
+
+def update_at_once(
+    optimizer: Optimizer, gradients: Sequence[Any], variables: Sequence[Variable]
+) -> None:
+    """Update weights by arrays, outside of a function."""
+    if optimizer._updates is None:
+        optimizer._updates = _Updates(optimizer)
+    optimizer._updates.run(gradients, variables)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg.nn._keras_names import absent
+from memcfg.nn.constraints import Constraint
 from memcfg.nn.layers import _operators
 from memcfg.nn.layers._activations import (
     ELU,
@@ -179,8 +180,9 @@ from memcfg.nn.layers.images._tones import (
     RandomSharpness,
     Solarization,
 )
+from memcfg.nn.regularizers import Regularizer
 
-SymbolicTensor.operators = _operators
+SymbolicTensor.operators = Constraint.operators = Regularizer.operators = _operators
 
 __all__ = [
     "ELU",

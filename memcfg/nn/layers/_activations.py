@@ -287,10 +287,9 @@ class Softmax(Layer):
         result = super().__call__(_Chosen(_LOW)([inputs, mask]), training=training)
         return _Chosen(0.0)([result, mask])
 
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the axes and return no weights."""
+    def _check_shapes(self, shapes: Sequence[Shape]) -> None:
+        """Check the axes."""
         axes_of_sample(self, shapes[0])
-        return ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op; a softmax along the steps ignores masked ones."""

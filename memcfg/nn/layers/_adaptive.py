@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from memcfg.nn._argument_checks import check_channels_last, numbers
-from memcfg.nn.layers._layer import Layer, Scope, WeightSpec
+from memcfg.nn.layers._layer import Layer, Scope
 from memcfg.nn.layers._pool import check_windowed
 
 if TYPE_CHECKING:
@@ -72,9 +72,9 @@ class _Adaptive(Layer):
         self.output_size = numbers(output_size, self.rank, f"{kind}: output_size")
         super().__init__(name)
 
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the rank and return no weights."""
-        return check_windowed(self, shapes)
+    def _check_shapes(self, shapes: Sequence[Shape]) -> None:
+        """Check the rank."""
+        check_windowed(self, shapes)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the reductions of one axis after the other."""

@@ -229,7 +229,7 @@ class ReversibleEmbedding(Layer):
         self._take("embeddings_regularizer", embeddings_regularizer)
         self._take("embeddings_constraint", embeddings_constraint)
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Any = None) -> None:
         """Create the table.
 
         Parameters

@@ -6,6 +6,7 @@ in the layer's model, whose arena they are trained in.
 
 from __future__ import annotations
 
+import copy
 import functools
 import inspect
 import itertools
@@ -35,6 +36,7 @@ from memcfg.nn._random import derive_seed, next_seed
 from memcfg.nn.constraints import get_constraint
 from memcfg.nn.initializers import get_initializer
 from memcfg.nn.regularizers import get_regularizer
+from memcfg.ops import op_type
 
 if TYPE_CHECKING:
     from collections.abc import (
@@ -86,6 +88,23 @@ __all__ = [
 
 Shape = tuple[int, ...]  # of one sample, without the batch
 COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
+# Element-wise ops that keep or compare integers in Keras.
+_KEEP_INTEGERS = {
+    *("absolute", "add", "affine", "clip", "floor_divide", "masked", "maximum"),
+    *("maximum_number", "minimum", "minimum_number", "multiply", "power", "power_of"),
+    *(
+        "remainder",
+        "round_to",
+        "scale",
+        "sign",
+        "stop_gradient",
+        "subtract",
+        "truncate",
+    ),
+    *("truncated_remainder", "where", "where_not", "where_or", "unequal"),
+    *(f"{each}_number" for each in COMPARISONS),
+    *COMPARISONS,
+}
 _OPERATORS = ("add", "subtract", "multiply", "divide", "power", "matmul", *COMPARISONS)
 
 # mode of the current `call`
@@ -418,7 +437,29 @@ class Scope:
     ) -> tuple[int, ...]:
         """Append an op named after the layer."""
         label = "bias_add" if kind == "bias" else kind  # "bias" names the weight
-        return self.builder.apply(kind, inputs, attributes, name=f"{self.name}/{label}")
+        operands = self._promoted(kind, inputs)
+        name = f"{self.name}/{label}"
+        return self.builder.apply(kind, operands, attributes, name=name)
+
+    def _promoted(self, kind: str, inputs: Sequence[int]) -> Sequence[int]:
+        """Return the operands, with integers as float32 where Keras's result is float.
+
+        Element-wise ops that keep integers refuse them, since float32 holds them up to
+        2**24 only.
+        """
+        dtypes = [self.builder.dtype(each) for each in inputs]
+        if "int32" not in dtypes or op_type(kind).formula is None:
+            return inputs
+        if len({*dtypes}) == 1 and kind in _KEEP_INTEGERS:
+            return inputs
+        return [
+            self.builder.apply(
+                "cast", (each,), {"dtype": "float32"}, name=f"{self.name}/cast"
+            )[0]
+            if dtype == "int32"
+            else each
+            for each, dtype in zip(inputs, dtypes, strict=True)
+        ]
 
     def dtype(self, tensor: int) -> str:
         """Return a tensor's dtype as layers see it, with float32 for bfloat16."""
@@ -463,7 +504,8 @@ class Scope:
         dtype = builder.compute_dtype
         if dtype is not None:
             builder.compute_dtype, layer._policy_used = layer.compute_dtype, True
-        self.mask = self.masks[0] if self.masks and layer.supports_masking else None
+        passes = layer.supports_masking and not layer._makes_mask
+        self.mask = self.masks[0] if self.masks and passes else None
         made = layer._traced(self, inputs)
         layer._settle_mask(self, inputs, made)
         builder.group, builder.compute_dtype = group, dtype
@@ -648,6 +690,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
     # Whether the first input's mask applies to the result, unless `trace` sets one.
     supports_masking: ClassVar[bool] = False
     takes_mask: ClassVar[bool] = False  # whether a call may be given a mask
+    _makes_mask: ClassVar[bool] = False  # `trace` sets the mask of the result, or none
     _reads_images: ClassVar[bool] = False  # accepts images only
 
     def __init__(
@@ -803,8 +846,26 @@ class Layer(FixedAttributes, metaclass=_LayerType):
 
     @property
     def built(self) -> bool:
-        """Whether the shapes of the weights are known."""
-        return self._weight_specs is not None
+        """Whether the shapes of the weights are known, or there are none."""
+        return self._weight_specs is not None or self._never_has_weights()
+
+    @built.setter
+    def built(self, value: bool) -> None:
+        if bool(value) != self.built:
+            if not value:
+                raise AttributeError(f"layer {self.name!r} has its weights already")
+            self._weight_specs = ()
+
+    def _never_has_weights(self) -> bool:
+        """Return whether a layer has no weights, whatever its inputs are."""
+        kind = type(self)
+        own = kind.__module__.startswith("memcfg.nn.")  # defined by `call`, or `trace`
+        return (
+            (own or kind.trace is not Layer.trace)
+            and kind.specs is Layer.specs
+            and kind.build is Layer.build
+            and not self._sublayers()
+        )
 
     @property
     def input(self) -> Any:
@@ -835,6 +896,8 @@ class Layer(FixedAttributes, metaclass=_LayerType):
                 return super().__getattr__(name)
             if name == "data_format" and self._has_format:
                 return "channels_first" if self._channels_first else "channels_last"
+            if name == "bias" and getattr(self, "use_bias", None) is False:
+                return None
             specs = () if name.startswith("_") else self._weight_specs or ()
             for index, spec in enumerate(specs):
                 if spec.name == name and not spec.hidden:
@@ -974,14 +1037,60 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         self._weight_specs = tuple(each.spec for each in self._own)
         return self._own[-1]
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Any = None, *more: Any) -> None:
         """Create the weights; overridden by subclasses.
 
         Parameters
         ----------
         input_shape : tuple of (int or None), or list of them
-            The shapes of the layer's inputs, with the batch first.
+            The shapes of the layer's inputs, with the batch first. A layer whose
+            weights depend on no input, such as `Embedding`, needs none.
+        *more : tuple of (int or None)
+            The shapes of further arguments of a call.
+
+        Raises
+        ------
+        ValueError
+            If the layer cannot take inputs of these shapes.
         """
+        if type(self).trace is Layer.trace:
+            return
+        if input_shape is not None and self._sublayers():
+            self(_inputs(input_shape))
+            return
+        inputs = [] if input_shape is None else _inputs(input_shape)
+        several = [inputs] if isinstance(inputs, SymbolicTensor) else inputs
+        given = self._operands([*several, *map(_inputs, more)]) if several else ()
+        try:
+            self._weight_specs = self._specs_for([each.sample_shape for each in given])
+        except IndexError:
+            raise ValueError(
+                f"layer {self.name!r} ({type(self).__name__}): build needs the shape "
+                "of the input, such as (None, 8)"
+            ) from None
+
+    def compute_output_shape(self, input_shape: Any, *more: Any) -> Any:
+        """Return the shape of the result of inputs of given shapes.
+
+        Parameters
+        ----------
+        input_shape : tuple of (int or None), or list of them
+            The shapes of the layer's inputs, with the batch first.
+        *more : tuple of (int or None)
+            The shapes of further arguments of a call.
+
+        Returns
+        -------
+        tuple of (int or None), or list of them
+            The shape of the result, or of each result.
+
+        Raises
+        ------
+        ValueError
+            If the layer cannot take inputs of these shapes.
+        """
+        layer = self if self._weight_specs is not None else copy.deepcopy(self)
+        return _shapes(layer(_inputs(input_shape), *map(_inputs, more)))
 
     def call(self, inputs: Any) -> Any:
         """Compute the layer's result; overridden by subclasses.
@@ -1002,6 +1111,7 @@ class Layer(FixedAttributes, metaclass=_LayerType):
 
     def __call__(self, inputs: Any, *more: Any, **options: Any) -> Any:
         """Connect the layer to symbolic tensors, or compute on arrays at once."""
+        (inputs, *more), options = _without_variables((inputs, *more), options)
         if are_arrays(inputs, more, options):
             given = (inputs, *more)
             return Variable.functions.at_once(self, given, options)
@@ -1230,21 +1340,18 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         ----------
         inputs : SymbolicTensor or sequence of SymbolicTensor
             The layer's inputs.
-        mask : SymbolicTensor or sequence of SymbolicTensor, optional
+        mask : SymbolicTensor or sequence of (SymbolicTensor or None), optional
             The masks of the inputs, of shape (batch, steps): 0.0 for steps to ignore,
-            else 1.0.
+            else 1.0. Both may be arrays.
 
         Returns
         -------
         SymbolicTensor or sequence of SymbolicTensor, optional
             The mask of the result, or None if no step is masked.
         """
-        if type(self).trace is not Layer.trace:
-            raise NotImplementedError(
-                f"{type(self).__name__} computes its mask with its result: "
-                "compute_mask is not available"
-            )
-        return mask
+        if type(self).trace is Layer.trace:
+            return mask
+        return SymbolicTensor.operators.mask_of(self, inputs, mask)
 
     def _settle_mask(self, scope: Scope, inputs: Sequence[int], made: Any) -> None:
         """Apply a user's `compute_mask` and check the shapes of the masks."""
@@ -1282,9 +1389,13 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         ValueError
             If the layer cannot take inputs of these shapes.
         """
+        self._check_shapes(shapes)
+        return ()
+
+    def _check_shapes(self, shapes: Sequence[Shape]) -> None:
+        """Raise ValueError if a layer without weights cannot take such inputs."""
         if self._reads_images:
             self.require_rank(shapes[0], 3, "images (None, height, width, channels)")
-        return ()
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor that are attributes.
@@ -1650,6 +1761,18 @@ class Variable(FixedAttributes):
         """Whether training changes the weight."""
         return self._spec.trainable and self._layer.trainable
 
+    @property
+    def regularizer(self) -> Regularizer | None:
+        """The penalty on the weight, or None."""
+        made: Regularizer | None = self._spec.regularizer
+        return made
+
+    @property
+    def constraint(self) -> Constraint | None:
+        """What is done to the weight after each update, or None."""
+        made: Constraint | None = self._spec.constraint
+        return made
+
     def numpy(self) -> np.ndarray:
         """Return a copy of the value.
 
@@ -1891,6 +2014,22 @@ def _shapes(given: Any) -> Any:
     return [_shapes(each) for each in given]
 
 
+def _is_shape(given: Any) -> bool:
+    """Return whether an argument is one shape, and not several."""
+    return isinstance(given, list | tuple) and not any(
+        isinstance(each, list | tuple | dict) for each in given
+    )
+
+
+def _inputs(given: Any) -> Any:
+    """Return symbolic tensors of shapes, in their structure."""
+    if _is_shape(given):
+        return Input(batch_shape=given)
+    if isinstance(given, dict):
+        return {key: _inputs(each) for key, each in given.items()}
+    return [_inputs(each) for each in given]
+
+
 def members(value: Any) -> Iterator[Layer]:
     """Yield the layers in the value of an attribute."""
     as_layer = getattr(value, "_as_layer", None)
@@ -2016,16 +2155,23 @@ def trace_call(
 
 
 def trace_whole(
-    call: Callable[[Any], Any], builder: Builder, name: str, tensor: int
+    call: Callable[[Any], Any],
+    builder: Builder,
+    name: str,
+    tensor: int,
+    result: Shape | None = None,
 ) -> int:
-    """Append the ops of a user's function of a tensor without a batch."""
+    """Append the ops of a user's function of a tensor without a batch.
+
+    The result has its shape, unless another one is given.
+    """
     shape, dtype = builder.shape(tensor), builder.dtype(tensor)
     layer = InputLayer(shape[1:], dtype)
     (start,) = Node(layer, (), [(shape, dtype)], whole=True).outputs
-    end = call(start)
-    if not is_whole(end) or end.shape != shape:
+    end, wanted = call(start), shape if result is None else result
+    if not is_whole(end) or end.shape != wanted:
         raise TypeError(
-            f"{name} must return a symbolic tensor of shape {shape}, made from its "
+            f"{name} must return a symbolic tensor of shape {wanted}, made from its "
             f"argument, got {end!r}"
         )
     values = {start: tensor}

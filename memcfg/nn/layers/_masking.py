@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, ClassVar
 
 from memcfg.nn._argument_checks import real
-from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec
+from memcfg.nn.layers._layer import Layer, Scope, Shape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -58,10 +58,9 @@ class Masking(Layer):
         self.mask_value = real(mask_value, "Masking: mask_value")
         super().__init__(name)
 
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the shape and return no weights."""
+    def _check_shapes(self, shapes: Sequence[Shape]) -> None:
+        """Check the shape."""
         self.require_rank(shapes[0], 2, "sequences (None, steps, features)")
-        return ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the mask, and set masked steps to zeros."""

@@ -6,7 +6,7 @@ from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from memcfg.nn._argument_checks import integer
-from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec, show_shape
+from memcfg.nn.layers._layer import Layer, Scope, Shape, show_shape
 from memcfg.nn.layers._masking import either, spread
 
 if TYPE_CHECKING:
@@ -111,15 +111,14 @@ def _merge_counted(scope: Scope, kind: str, inputs: Sequence[int]) -> int:
     return first
 
 
-def _check(layer: Layer, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-    """Check that the shapes can be broadcast, and return no weights."""
+def _check(layer: Layer, shapes: Sequence[Shape]) -> None:
+    """Check that the shapes can be broadcast."""
     if common_shape(shapes) is None:
         shown = ", ".join(show_shape(shape) for shape in shapes)
         raise ValueError(
             f"layer {layer.name!r} ({type(layer).__name__}) expects tensors whose "
             f"shapes can be broadcast, got {shown}"
         )
-    return ()
 
 
 class Add(Layer):
@@ -141,10 +140,12 @@ class Add(Layer):
     __slots__ = ()
 
     arity: ClassVar[int | None] = None
+    supports_masking: ClassVar[bool] = True
+    _makes_mask: ClassVar[bool] = True
 
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the shapes and return no weights."""
-        return _check(self, shapes)
+    def _check_shapes(self, shapes: Sequence[Shape]) -> None:
+        """Check the shapes."""
+        _check(self, shapes)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the sum, from left to right."""
@@ -163,10 +164,12 @@ class Subtract(Layer):
     __slots__ = ()
 
     arity: ClassVar[int | None] = 2
+    supports_masking: ClassVar[bool] = True
+    _makes_mask: ClassVar[bool] = True
 
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the shapes and return no weights."""
-        return _check(self, shapes)
+    def _check_shapes(self, shapes: Sequence[Shape]) -> None:
+        """Check the shapes."""
+        _check(self, shapes)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the difference."""
@@ -185,10 +188,12 @@ class Multiply(Layer):
     __slots__ = ()
 
     arity: ClassVar[int | None] = None
+    supports_masking: ClassVar[bool] = True
+    _makes_mask: ClassVar[bool] = True
 
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the shapes and return no weights."""
-        return _check(self, shapes)
+    def _check_shapes(self, shapes: Sequence[Shape]) -> None:
+        """Check the shapes."""
+        _check(self, shapes)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the product, from left to right."""
@@ -211,10 +216,12 @@ class Average(Layer):
     __slots__ = ()
 
     arity: ClassVar[int | None] = None
+    supports_masking: ClassVar[bool] = True
+    _makes_mask: ClassVar[bool] = True
 
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the shapes and return no weights."""
-        return _check(self, shapes)
+    def _check_shapes(self, shapes: Sequence[Shape]) -> None:
+        """Check the shapes."""
+        _check(self, shapes)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the sum and its division."""
@@ -235,10 +242,12 @@ class Maximum(Layer):
     __slots__ = ()
 
     arity: ClassVar[int | None] = None
+    supports_masking: ClassVar[bool] = True
+    _makes_mask: ClassVar[bool] = True
 
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the shapes and return no weights."""
-        return _check(self, shapes)
+    def _check_shapes(self, shapes: Sequence[Shape]) -> None:
+        """Check the shapes."""
+        _check(self, shapes)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the maxima, from left to right."""
@@ -257,10 +266,12 @@ class Minimum(Layer):
     __slots__ = ()
 
     arity: ClassVar[int | None] = None
+    supports_masking: ClassVar[bool] = True
+    _makes_mask: ClassVar[bool] = True
 
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the shapes and return no weights."""
-        return _check(self, shapes)
+    def _check_shapes(self, shapes: Sequence[Shape]) -> None:
+        """Check the shapes."""
+        _check(self, shapes)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the minima, from left to right."""
@@ -288,13 +299,15 @@ class Concatenate(Layer):
     __slots__ = ("axis",)
 
     arity: ClassVar[int | None] = None
+    supports_masking: ClassVar[bool] = True
+    _makes_mask: ClassVar[bool] = True
 
     def __init__(self, axis: int = -1, *, name: str | None = None) -> None:
         self.axis = integer(axis, "Concatenate: axis", None)
         super().__init__(name)
 
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the shapes and return no weights."""
+    def _check_shapes(self, shapes: Sequence[Shape]) -> None:
+        """Check the shapes."""
         rank = len(shapes[0]) + 1
         if not -rank < self.axis < rank or self.axis == 0:
             raise ValueError(
@@ -309,7 +322,6 @@ class Concatenate(Layer):
                 f"layer {self.name!r} (Concatenate) expects tensors that agree in all "
                 f"axes but one, got {shown} with axis={self.axis}"
             )
-        return ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op; masks are concatenated with the steps, else united."""
@@ -350,6 +362,8 @@ class Dot(Layer):
     __slots__ = ("axes", "normalize")
 
     arity: ClassVar[int | None] = 2
+    supports_masking: ClassVar[bool] = True
+    _makes_mask: ClassVar[bool] = True
 
     def __init__(
         self, axes: Any, normalize: bool = False, *, name: str | None = None
@@ -362,8 +376,8 @@ class Dot(Layer):
         self.normalize = bool(normalize)
         super().__init__(name)
 
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the shapes and return no weights."""
+    def _check_shapes(self, shapes: Sequence[Shape]) -> None:
+        """Check the shapes."""
         lengths = []
         for axis, shape in zip(self.axes, shapes, strict=True):
             rank = len(shape) + 1
@@ -379,7 +393,6 @@ class Dot(Layer):
                 f"layer {self.name!r} (Dot): axes must have the same length, got "
                 f"{shown} with axes={self.axes}"
             )
-        return ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the matrix product over the remaining axes."""

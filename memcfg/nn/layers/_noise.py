@@ -19,7 +19,7 @@ from memcfg.nn.regularizers import L1L2
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memcfg.nn.layers._layer import Shape, WeightSpec
+    from memcfg.nn.layers._layer import Shape
 
 __all__ = [
     "ActivityRegularization",
@@ -290,10 +290,9 @@ class SpatialDropout1D(Layer):
         self.rate = unit_interval(rate, "SpatialDropout1D: rate")
         _with_seed(self, seed, name)
 
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the rank and return no weights."""
+    def _check_shapes(self, shapes: Sequence[Shape]) -> None:
+        """Check the rank."""
         self.require_rank(shapes[0], 2, "sequences (None, steps, channels)")
-        return ()
 
 
 class SpatialDropout3D(Layer):
@@ -331,11 +330,10 @@ class SpatialDropout3D(Layer):
         self.rate = unit_interval(rate, "SpatialDropout3D: rate")
         _with_seed(self, seed, name)
 
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the rank and return no weights."""
+    def _check_shapes(self, shapes: Sequence[Shape]) -> None:
+        """Check the rank."""
         wanted = "volumes (None, depth, height, width, channels)"
         self.require_rank(shapes[0], 4, wanted)
-        return ()
 
 
 class GaussianNoise(Layer):

@@ -598,10 +598,9 @@ class UnitNormalization(Layer):
         self.axis = _axis(axis, "UnitNormalization")
         super().__init__(name)
 
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the axes and return no weights."""
+    def _check_shapes(self, shapes: Sequence[Shape]) -> None:
+        """Check the axes."""
         axes_of_sample(self, shapes[0])
-        return ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the ops; a norm below 1e-12 counts as that, as in Keras."""

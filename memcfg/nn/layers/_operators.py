@@ -6,12 +6,14 @@ determines the order of weights.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from memcfg.errors import GraphError
+from memcfg.graph import Builder
 from memcfg.nn._argument_checks import constant, integer
 from memcfg.nn.layers._layer import (
     COMPARISONS,
@@ -21,7 +23,9 @@ from memcfg.nn.layers._layer import (
     SymbolicTensor,
     Variable,
     in_loss,
+    is_whole,
     operation,
+    trace_whole,
 )
 from memcfg.nn.layers._merge import (
     Add,
@@ -39,6 +43,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AlongLast",
+    "Applied",
     "Constant",
     "Filled",
     "ForEachSample",
@@ -46,6 +51,7 @@ __all__ = [
     "Gather",
     "GetItem",
     "Joined",
+    "MaskOf",
     "Matmul",
     "OfBatch",
     "OfNumber",
@@ -56,8 +62,11 @@ __all__ = [
     "Power",
     "Reciprocal",
     "Several",
+    "apply_to",
     "as_tensor",
     "constant_tensor",
+    "mask_of",
+    "trace_whole",
 ]
 
 _LARGEST_CONSTANT = 2**18  # elements: 1 MiB, which a graph's text has twice
@@ -471,6 +480,109 @@ class OfWeight(Layer):
                 (tensor,) = scope.apply("broadcast_to", (tensor,), {"shape": common})
             operands.append(tensor)
         return scope.apply(self.op, operands, self.attributes)[0]
+
+
+class MaskOf(Layer):
+    """The mask of a layer's result, of its inputs and their masks.
+
+    `places` holds the positions of the masks among the inputs, or None.
+    """
+
+    __slots__ = ("layer", "places")
+
+    arity: ClassVar[int | None] = None
+
+    def __init__(self, layer: Layer, places: Sequence[int | None]) -> None:
+        self.layer = layer
+        self.places = places
+        super().__init__()
+
+    def _operands(self, inputs: Any) -> tuple[SymbolicTensor, ...]:
+        """Return one tensor, or several."""
+        return tuple(inputs)
+
+    def mask(self, scope: Scope, inputs: Sequence[int]) -> int | None:
+        """Append the layer's ops, of which the mask needs some; return the mask."""
+        count = len(inputs) - sum(place is not None for place in self.places)
+        builder = scope.builder
+        shapes = [builder.shape(each)[1:] for each in inputs[:count]]
+        weights = {
+            spec.name: builder.apply(
+                "fill", (), {"shape": spec.shape, "value": 0.0, "dtype": spec.dtype}
+            )[0]
+            for spec in self.layer.weight_specs or self.layer.specs(shapes)
+        }
+        masks = [None if place is None else inputs[place] for place in self.places]
+        inner = replace(scope, weights=weights, masks=masks, penalties=[])
+        inner.run(self.layer, inputs[:count])
+        return inner.mask if inner.mask is None or isinstance(inner.mask, int) else None
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the ops of the mask."""
+        made = self.mask(scope, inputs)
+        assert made is not None  # `mask_of` has tried it
+        return made
+
+
+def mask_of(layer: Layer, inputs: Any, mask: Any) -> Any:
+    """Return the mask of a layer's result; None if no step is masked."""
+    several = [*inputs] if isinstance(inputs, list | tuple) else [inputs]
+    masks = mask if isinstance(mask, list | tuple) else [mask] * (mask is not None)
+    given = [each for each in masks if each is not None]
+    counted = iter(range(len(several), len(several) + len(given)))
+    places = [None if each is None else next(counted) for each in masks]
+    of = MaskOf(layer, places)
+    builder = Builder(layer.name)
+    operands = [
+        builder.tensor(f"input {i}", _lengths(each), _kind(each), "input")
+        for i, each in enumerate([*several, *given])
+    ]
+    if of.mask(Scope(builder, layer.name, {}, training=False), operands) is None:
+        return None
+    return _masked(of, [*several, *given])
+
+
+@operation
+def _masked(of: MaskOf, tensors: Any) -> Any:
+    return of(tensors)
+
+
+def _lengths(x: Any) -> tuple[int, ...]:
+    """Return the shape of a tensor or an array, with 1 for a batch of any size."""
+    return tuple(1 if n is None else n for n in getattr(x, "shape", np.shape(x)))
+
+
+def _kind(x: Any) -> str:
+    """Return the dtype in which a tensor or an array is computed with."""
+    if isinstance(x, SymbolicTensor):
+        return x.sample_dtype
+    return "int32" if np.asarray(x).dtype.kind in "iu" else "float32"
+
+
+class Applied(Layer):
+    """Apply a regularizer or a constraint to a tensor without a batch."""
+
+    __slots__ = ("of",)
+
+    def __init__(self, of: Any) -> None:
+        self.of = of
+        super().__init__()
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the ops."""
+        made: int = self.of.trace(scope.builder, inputs[0])
+        return made
+
+
+@operation
+def apply_to(of: Any, x: Any) -> Any:
+    """Return what a regularizer or a constraint makes of a tensor without a batch."""
+    if not is_whole(x):
+        raise TypeError(
+            f"{type(of).__name__} needs an array, a weight, or a tensor of a function, "
+            f"got {x!r}: pass it to a layer, as in kernel_regularizer="
+        )
+    return Applied(of)(x)
 
 
 class Reciprocal(Layer):

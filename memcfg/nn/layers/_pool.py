@@ -16,7 +16,7 @@ from memcfg.nn._argument_checks import (
     resolve_padding,
 )
 from memcfg.nn.layers._conv import INPUTS
-from memcfg.nn.layers._layer import Layer, Scope, WeightSpec
+from memcfg.nn.layers._layer import Layer, Scope
 from memcfg.nn.layers._masking import spread
 
 if TYPE_CHECKING:
@@ -88,10 +88,9 @@ def _take(
     Layer.__init__(layer, name)
 
 
-def check_windowed(layer: Any, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-    """Check the rank and return no weights."""
+def check_windowed(layer: Any, shapes: Sequence[Shape]) -> None:
+    """Check the rank."""
     layer.require_rank(shapes[0], layer.rank + 1, INPUTS[layer.rank])
-    return ()
 
 
 def _window(layer: Any, sizes: Sequence[int]) -> dict[str, Any]:
@@ -229,7 +228,7 @@ class MaxPooling2D(_Windowed, Layer):
     __slots__ = (*_SLOTS, "return_indices")
 
     rank: ClassVar[int] = 2
-    specs = check_windowed
+    _check_shapes = check_windowed
     trace = _trace_max_and_places
 
     def __init__(
@@ -287,7 +286,7 @@ class MaxUnpooling2D(_Windowed, Layer):
 
     arity: ClassVar[int | None] = 2
     rank: ClassVar[int] = 2
-    specs = check_windowed
+    _check_shapes = check_windowed
 
     def __init__(
         self,
@@ -341,7 +340,7 @@ class AveragePooling2D(_Windowed, Layer):
     __slots__ = _SLOTS
 
     rank: ClassVar[int] = 2
-    specs = check_windowed
+    _check_shapes = check_windowed
     trace = _trace_average
 
     def __init__(
@@ -378,7 +377,7 @@ class MaxPooling1D(_Windowed, Layer):
     __slots__ = _SLOTS
 
     rank: ClassVar[int] = 1
-    specs = check_windowed
+    _check_shapes = check_windowed
     trace = _trace_max
 
     def __init__(
@@ -415,7 +414,7 @@ class AveragePooling1D(_Windowed, Layer):
     __slots__ = _SLOTS
 
     rank: ClassVar[int] = 1
-    specs = check_windowed
+    _check_shapes = check_windowed
     trace = _trace_average
 
     def __init__(
@@ -451,7 +450,7 @@ class GlobalAveragePooling2D(Layer):
     keepdims: bool
     rank: ClassVar[int] = 2
     op: ClassVar[str] = "reduce_mean"
-    specs = check_windowed
+    _check_shapes = check_windowed
     trace = _global_mean
 
     def __init__(
@@ -486,8 +485,10 @@ class GlobalAveragePooling1D(Layer):
     takes_mask: ClassVar[bool] = True
     rank: ClassVar[int] = 1
     op: ClassVar[str] = "reduce_mean"
-    specs = check_windowed
+    _check_shapes = check_windowed
     trace = _mean_of_steps
+    supports_masking: ClassVar[bool] = True
+    _makes_mask: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -520,7 +521,7 @@ class GlobalMaxPooling2D(Layer):
     keepdims: bool
     rank: ClassVar[int] = 2
     op: ClassVar[str] = "reduce_max"
-    specs = check_windowed
+    _check_shapes = check_windowed
     trace = _reduce
 
     def __init__(
@@ -554,7 +555,7 @@ class GlobalMaxPooling1D(Layer):
     keepdims: bool
     rank: ClassVar[int] = 1
     op: ClassVar[str] = "reduce_max"
-    specs = check_windowed
+    _check_shapes = check_windowed
     trace = _reduce
 
     def __init__(
@@ -590,7 +591,7 @@ class MaxPooling3D(_Windowed, Layer):
     __slots__ = _SLOTS
 
     rank: ClassVar[int] = 3
-    specs = check_windowed
+    _check_shapes = check_windowed
     trace = _trace_max
 
     def __init__(
@@ -628,7 +629,7 @@ class AveragePooling3D(_Windowed, Layer):
     __slots__ = _SLOTS
 
     rank: ClassVar[int] = 3
-    specs = check_windowed
+    _check_shapes = check_windowed
     trace = _trace_average
 
     def __init__(
@@ -664,7 +665,7 @@ class GlobalAveragePooling3D(Layer):
     keepdims: bool
     rank: ClassVar[int] = 3
     op: ClassVar[str] = "reduce_mean"
-    specs = check_windowed
+    _check_shapes = check_windowed
     trace = _reduce
 
     def __init__(
@@ -698,7 +699,7 @@ class GlobalMaxPooling3D(Layer):
     keepdims: bool
     rank: ClassVar[int] = 3
     op: ClassVar[str] = "reduce_max"
-    specs = check_windowed
+    _check_shapes = check_windowed
     trace = _reduce
 
     def __init__(

@@ -141,6 +141,8 @@ class Normalization(Layer):
             self._check(statistics, self.weight_specs[0].shape)
             self.set_weights([*statistics, 0])
         self._statistics = statistics
+        if self.weight_specs is None and rows.ndim > 1:
+            self.build((None, *rows.shape[1:]))
 
     def _check(self, statistics: tuple[np.ndarray, np.ndarray], shape: Shape) -> None:
         """Raise ValueError if statistics do not match the shape of the input."""

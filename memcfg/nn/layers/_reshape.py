@@ -16,7 +16,7 @@ from memcfg.nn._argument_checks import (
     sides,
 )
 from memcfg.nn.layers._axes import moved_back, moved_last
-from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec, show_shape
+from memcfg.nn.layers._layer import Layer, Scope, Shape, show_shape
 from memcfg.nn.loading._resize import check_interpolation, weights_along
 
 if TYPE_CHECKING:
@@ -85,10 +85,9 @@ class Reshape(Layer):
         self.target_shape = tuple(lengths)
         super().__init__(name)
 
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the shape and return no weights."""
+    def _check_shapes(self, shapes: Sequence[Shape]) -> None:
+        """Check the shape."""
         self._shape(shapes[0])
-        return ()
 
     def _shape(self, shape: Shape) -> Shape:
         """Return the target shape for samples of a shape."""
@@ -137,11 +136,10 @@ class Permute(Layer):
         self.dims = tuple(map(int, dims))
         super().__init__(name)
 
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the rank and return no weights."""
+    def _check_shapes(self, shapes: Sequence[Shape]) -> None:
+        """Check the rank."""
         rank = len(self.dims)
         self.require_rank(shapes[0], rank, f"{rank} axes besides the batch")
-        return ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op."""
@@ -171,10 +169,9 @@ class RepeatVector(Layer):
         self.n = integer(n, "RepeatVector: n")
         super().__init__(name)
 
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the rank and return no weights."""
+    def _check_shapes(self, shapes: Sequence[Shape]) -> None:
+        """Check the rank."""
         self.require_rank(shapes[0], 1, "vectors (None, features)")
-        return ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the ops."""
@@ -240,10 +237,9 @@ class ZeroPadding1D(Layer):
         self.padding = sides(padding, 1, "ZeroPadding1D: padding")
         super().__init__(name)
 
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the rank and return no weights."""
+    def _check_shapes(self, shapes: Sequence[Shape]) -> None:
+        """Check the rank."""
         self.require_rank(shapes[0], 2, _SEQUENCES)
-        return ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op."""
@@ -308,11 +304,10 @@ class Cropping1D(Layer):
         self.cropping = sides(cropping, 1, "Cropping1D: cropping")
         super().__init__(name)
 
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the shape and return no weights."""
+    def _check_shapes(self, shapes: Sequence[Shape]) -> None:
+        """Check the shape."""
         self.require_rank(shapes[0], 2, _SEQUENCES)
         _check_crop(self, shapes[0])
-        return ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op."""
@@ -347,11 +342,10 @@ class Cropping2D(Layer):
         self.cropping = sides(cropping, 2, "Cropping2D: cropping")
         super().__init__(name)
 
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the shape and return no weights."""
+    def _check_shapes(self, shapes: Sequence[Shape]) -> None:
+        """Check the shape."""
         self.require_rank(shapes[0], 3, _IMAGES)
         _check_crop(self, shapes[0])
-        return ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op."""
@@ -387,10 +381,9 @@ class UpSampling1D(Layer):
         self.size = integer(size, "UpSampling1D: size")
         super().__init__(name)
 
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the rank and return no weights."""
+    def _check_shapes(self, shapes: Sequence[Shape]) -> None:
+        """Check the rank."""
         self.require_rank(shapes[0], 2, _SEQUENCES)
-        return ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the ops."""
@@ -490,10 +483,9 @@ class ZeroPadding3D(Layer):
         self.padding = sides(padding, 3, "ZeroPadding3D: padding")
         super().__init__(name)
 
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the rank and return no weights."""
+    def _check_shapes(self, shapes: Sequence[Shape]) -> None:
+        """Check the rank."""
         self.require_rank(shapes[0], 4, _VOLUMES)
-        return ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op."""
@@ -528,11 +520,10 @@ class Cropping3D(Layer):
         self.cropping = sides(cropping, 3, "Cropping3D: cropping")
         super().__init__(name)
 
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the shape and return no weights."""
+    def _check_shapes(self, shapes: Sequence[Shape]) -> None:
+        """Check the shape."""
         self.require_rank(shapes[0], 4, _VOLUMES)
         _check_crop(self, shapes[0])
-        return ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op."""
@@ -566,10 +557,9 @@ class UpSampling3D(Layer):
         self.size = numbers(size, 3, "UpSampling3D: size")
         super().__init__(name)
 
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the rank and return no weights."""
+    def _check_shapes(self, shapes: Sequence[Shape]) -> None:
+        """Check the rank."""
         self.require_rank(shapes[0], 4, _VOLUMES)
-        return ()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the ops."""

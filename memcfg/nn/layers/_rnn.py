@@ -72,6 +72,8 @@ class StepByStep:
     stateful: bool
     _batch_size: int | None
     _takes: ClassVar[str] = "sequences (None, steps, features)"
+    supports_masking: ClassVar[bool] = True
+    _makes_mask: ClassVar[bool] = True
 
     arity: ClassVar[int | None] = None
     takes_mask: ClassVar[bool] = True

@@ -77,13 +77,15 @@ class SpectralNormalization(Layer):
             "'embeddings'"
         )
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Any = None, *more: Any) -> None:
         """Create the vector, for the columns of the layer's weight.
 
         Parameters
         ----------
         input_shape : tuple of (int or None)
             The shape of the layer's input.
+        *more : tuple of (int or None)
+            Ignored: the layer has one input.
         """
         kind = tuple(input_shape[1:]), "float32"
         self.layer(Node(InputLayer(*kind), (), [kind]).outputs[0])

@@ -60,6 +60,8 @@ class Bidirectional(Layer):
 
     arity: ClassVar[int | None] = None
     takes_mask: ClassVar[bool] = True
+    supports_masking: ClassVar[bool] = True
+    _makes_mask: ClassVar[bool] = True
 
     def __init__(
         self,

@@ -7,11 +7,19 @@ import inspect
 import re
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from memcfg.nn._argument_checks import integer
 from memcfg.nn._keras_arguments import takes_arguments
 from memcfg.nn.layers import SymbolicTensor
 from memcfg.nn.layers import _operators as operators
-from memcfg.nn.layers._layer import current_call, in_loss, operation
+from memcfg.nn.layers._layer import (
+    Variable,
+    current_call,
+    in_loss,
+    operation,
+    pattern,
+)
 from memcfg.nn.layers._operators import (
     ForEachSample,
     Function,
@@ -434,7 +442,32 @@ def documented(function: Callable[..., Any]) -> Callable[..., Any]:
             return Function("reshape", {"shape": tuple(lengths_of(made))})(made)
         return made
 
-    return operation(call)
+    return _of_lists(operation(call))
+
+
+def _of_lists(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a function whose first argument is a tensor take numbers and lists of them.
+
+    They are arrays of float32 or int32, as in Keras.
+    """
+    name, first = function.__name__, next(iter(inspect.signature(function).parameters))
+    text = _PARAMETERS.get(f"{name}.{first}") or _PARAMETERS[first]
+    if not text.startswith("SymbolicTensor"):
+        return function
+
+    @functools.wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        if args and isinstance(args[0], int | float | list | tuple):
+            leaves: list[Any] = []
+            kinds = (SymbolicTensor, Variable, np.ndarray, np.generic)
+            pattern((args, options), leaves, kinds)
+            if not leaves:
+                array = np.asarray(args[0])
+                dtype = np.float32 if array.dtype.kind == "f" else np.int32
+                args = (array.astype(dtype), *args[1:])
+        return function(*args, **options)
+
+    return call
 
 
 def described(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -496,6 +529,8 @@ def axes_of(x: SymbolicTensor, axis: Any) -> tuple[int, ...]:
 def reduced(how: str, x: Any, axis: Any, keepdims: bool) -> Any:
     """Return a sum, mean or maximum along axes."""
     x = tensor_of(x, how)
+    if how == "mean" and x.sample_dtype == "int32":
+        x = Function("cast", {"dtype": "float32"})(x)
     reduces_batch = in_loss.get() or current_call() is not None
     if axis is None and reduces_batch and not x.whole:
         return OfBatch(f"reduce_{how}", bool(keepdims))(x)

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
     from memcfg.graph import Builder
     from memcfg.nn._network import Weight
+    from memcfg.nn.layers._layer import Variable
 
 __all__ = ["Optimizer", "Slot", "Updates", "common"]
 
@@ -59,6 +60,11 @@ class Rate(float):
     def assign(self, value: float) -> None:
         """Set the optimizer's learning rate."""
         self._optimizer.learning_rate = value
+
+    @property
+    def value(self) -> np.float32:
+        """The rate as a NumPy scalar."""
+        return np.float32(self)
 
     def numpy(self) -> np.float32:
         """Return the rate as a NumPy scalar."""
@@ -178,6 +184,7 @@ class Optimizer(FixedAttributes):
         "_iterations",
         "_learning_rate",
         "_owner",
+        "_updates",
         "clipnorm",
         "clipvalue",
         "ema_momentum",
@@ -243,6 +250,7 @@ class Optimizer(FixedAttributes):
         self._excluded: tuple[str, ...] = ()
         self._iterations = Counter()
         self._owner: weakref.ref[Any] | None = None
+        self._updates: Any = None  # what updates weights outside of functions
 
     @property
     def learning_rate(self) -> float:
@@ -291,14 +299,16 @@ class Optimizer(FixedAttributes):
         return self._iterations.value // (self.gradient_accumulation_steps or 1)
 
     def exclude_from_weight_decay(
-        self, var_list: None = None, var_names: Sequence[str] | None = None
+        self,
+        var_list: Sequence[Variable] | None = None,
+        var_names: Sequence[str] | None = None,
     ) -> None:
         """Exclude some weights from weight decay; call it before `Model.compile`.
 
         Parameters
         ----------
-        var_list : None, optional
-            Not supported; pass names.
+        var_list : sequence of Variable, optional
+            The weights, as of `Layer.weights`.
         var_names : sequence of str, optional
             Regular expressions. Weights whose name contains a match, such as
             ``"dense/bias"``, do not decay.
@@ -306,15 +316,20 @@ class Optimizer(FixedAttributes):
         Raises
         ------
         TypeError
-            If `var_list` is given, or `var_names` is not a sequence of strings.
+            If `var_list` has anything else than weights, or `var_names` is a string.
         RuntimeError
             If the optimizer already belongs to a model.
         """
-        if var_list is not None or isinstance(var_names, str):
-            raise TypeError("pass the names of weights, as in var_names=['bias']")
+        paths = [getattr(each, "path", None) for each in var_list or ()]
+        if None in paths or isinstance(var_names, str):
+            raise TypeError(
+                "pass weights in var_list, or their names, as in var_names=['bias']"
+            )
         if self._owner is not None:
             raise RuntimeError("weights must be excluded before the model is compiled")
-        self._excluded = tuple(re.compile(each).pattern for each in var_names or ())
+        names = [f"(^|/){re.escape(str(path))}$" for path in paths]
+        names += var_names or ()
+        self._excluded = tuple(re.compile(each).pattern for each in names)
 
     # State
 
@@ -538,13 +553,13 @@ class Optimizer(FixedAttributes):
     def apply(
         self, grads: Sequence[Any], trainable_variables: Sequence[Any] | None = None
     ) -> None:
-        """Update weights in a function that `memcfg.function` traces.
+        """Update weights, in a function that `memcfg.function` traces or at once.
 
         Parameters
         ----------
-        grads : sequence of (SymbolicTensor or None)
-            The gradients, as of `memcfg.GradientTape.gradient`. A weight whose gradient
-            is None stays as it is.
+        grads : sequence of (SymbolicTensor, array_like or None)
+            The gradients, as of `memcfg.GradientTape.gradient`; outside of a function,
+            arrays. A weight whose gradient is None stays as it is.
         trainable_variables : sequence of Variable
             The weights, as of `Model.trainable_variables`.
 
@@ -555,8 +570,6 @@ class Optimizer(FixedAttributes):
         ValueError
             If a gradient has not the shape of its weight, no weight has a gradient, or
             a weight is updated twice in one function.
-        RuntimeError
-            Outside of a function.
         """
         name = type(self).__name__
         if not trainable_variables:
@@ -564,19 +577,22 @@ class Optimizer(FixedAttributes):
         first = trainable_variables[0]
         if not hasattr(first, "functions"):
             raise TypeError(f"{name}.apply: weights are Variables, got {first!r}")
-        first.functions.apply_gradients(self, [*grads], [*trainable_variables])
+        functions = first.functions
+        tracing = functions.is_tracing()
+        update = functions.apply_gradients if tracing else functions.update_at_once
+        update(self, [*grads], [*trainable_variables])
 
     def apply_gradients(self, grads_and_vars: Iterable[tuple[Any, Any]]) -> None:
-        """Update weights in a function, as `apply` does.
+        """Update weights, as `apply` does.
 
         Parameters
         ----------
-        grads_and_vars : iterable of (SymbolicTensor or None, Variable)
+        grads_and_vars : iterable of (SymbolicTensor, array_like or None, Variable)
             Pairs of a gradient and its weight.
 
         Raises
         ------
-        TypeError, ValueError, RuntimeError
+        TypeError, ValueError
             As of `apply`.
         """
         pairs = list(grads_and_vars)
@@ -751,7 +767,11 @@ class Optimizer(FixedAttributes):
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes of a copy, which has no model and no state."""
-        return super().__getstate__() | {"_owner": None, "_iterations": Counter()}
+        return super().__getstate__() | {
+            "_owner": None,
+            "_updates": None,
+            "_iterations": Counter(),
+        }
 
 
 def _limit(value: Any, what: str) -> float | None:

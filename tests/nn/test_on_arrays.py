@@ -1,0 +1,174 @@
+"""What is computed on arrays at once, outside of a model and of a function."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import memcfg as mc
+from memcfg import nn
+
+RULES = {
+    "sgd": lambda w, g, state: w - 0.1 * g,
+    "adam": lambda w, g, state: _adam(w, g, state),
+}
+
+
+def _adam(w, g, state):
+    m = state["m"] = 0.9 * state.get("m", 0.0) + 0.1 * g
+    v = state["v"] = 0.999 * state.get("v", 0.0) + 0.001 * g**2
+    t = state["t"] = state.get("t", 0) + 1
+    return w - 0.1 * (m / (1 - 0.9**t)) / (np.sqrt(v / (1 - 0.999**t)) + 1e-7)
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_an_optimizer_updates_weights_by_arrays_and_keeps_its_state(name):
+    layer = nn.Dense(3, kernel_initializer="ones")
+    layer.build((None, 2))
+    optimizer = {"sgd": nn.SGD, "adam": nn.Adam}[name](0.1)
+    random, state = np.random.default_rng(3), {}
+    w, b = (each.numpy() for each in layer.weights)
+    for step in range(4):
+        g = random.normal(size=w.shape)
+        optimizer.apply([g, None], layer.weights)
+        w = RULES[name](w, g, state)
+        np.testing.assert_allclose(layer.kernel.numpy(), w, rtol=1e-5, atol=1e-6)
+        np.testing.assert_array_equal(layer.bias.numpy(), b)
+        assert optimizer.iterations == step + 1
+
+
+def test_updates_by_arrays_refuse_what_updates_in_a_function_refuse():
+    layer = nn.Dense(3)
+    layer.build((None, 2))
+    before = layer.get_weights()
+    with pytest.raises(ValueError, match=r"must have shape \(2, 3\)"):
+        nn.SGD(0.1).apply([np.ones((3, 2))], [layer.kernel])
+    with pytest.raises(ValueError, match="no weight has a gradient"):
+        nn.SGD(0.1).apply([None, None], layer.weights)
+    for old, new in zip(before, layer.get_weights(), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
+def test_weights_are_excluded_from_decay_by_themselves():
+    layer = nn.Dense(3, kernel_initializer="ones", bias_initializer="ones")
+    layer.build((None, 2))
+    optimizer = nn.SGD(0.1, weight_decay=0.5)
+    optimizer.exclude_from_weight_decay(var_list=[layer.bias])
+    optimizer.apply([np.zeros((2, 3)), np.zeros(3)], layer.weights)
+    np.testing.assert_allclose(layer.kernel.numpy(), np.full((2, 3), 0.95), 1e-6)
+    np.testing.assert_array_equal(layer.bias.numpy(), np.ones(3))
+    with pytest.raises(TypeError, match="pass weights in var_list"):
+        nn.SGD(0.1).exclude_from_weight_decay(var_list=["bias"])
+
+
+def test_the_value_of_a_learning_rate():
+    assert nn.SGD(0.5).learning_rate.value == np.float32(0.5)
+
+
+def test_a_regularizer_is_a_function():
+    x = np.random.default_rng(0).normal(size=(4, 3)).astype("f4")
+    l1, l2 = np.abs(x).sum(), (x**2).sum()
+    for regularizer, wanted in (
+        (nn.regularizers.L1(0.1), 0.1 * l1),
+        (nn.regularizers.L2(0.2), 0.2 * l2),
+        (nn.regularizers.L1L2(0.1, 0.2), 0.1 * l1 + 0.2 * l2),
+    ):
+        np.testing.assert_allclose(regularizer(x), wanted, rtol=1e-5)
+    with pytest.raises(TypeError, match="pass it to a layer"):
+        nn.regularizers.L2(0.1)(nn.Input((3,)))
+
+
+class SumOfSquares(nn.Regularizer):
+    """A regularizer of a user's."""
+
+    def __call__(self, x):
+        return nn.ops.sum(x * x) * 0.5
+
+
+def test_a_regularizer_of_ones_own_defines_its_call():
+    model = nn.Sequential(
+        [nn.Input((3,)), nn.Dense(2, kernel_regularizer=SumOfSquares())]
+    )
+    model.compile("sgd", "mse")
+    x, y = np.random.default_rng(1).normal(size=(2, 4, 3)).astype("f4")
+    w = model.get_weights()[0]
+    wanted = ((x @ w - y[:, :2]) ** 2).mean() + 0.5 * (w**2).sum()
+    found = model.evaluate(x, y[:, :2], verbose=0)
+    np.testing.assert_allclose(found, wanted, rtol=1e-5)
+    np.testing.assert_allclose(SumOfSquares()(w), 0.5 * (w**2).sum(), rtol=1e-5)
+    with pytest.raises(NotImplementedError, match="must define __call__"):
+        nn.Regularizer()(w)
+
+
+def test_a_constraint_is_a_function():
+    x = np.array([[3.0, 0.0], [4.0, 0.5]], "f4")
+    made = nn.constraints.MaxNorm(1.0)(x)
+    np.testing.assert_allclose(made, [[0.6, 0.0], [0.8, 0.5]], rtol=1e-5)
+    np.testing.assert_array_equal(nn.constraints.NonNeg()(-x), np.zeros((2, 2)))
+    assert nn.Constraint()(x) is x
+
+
+def test_an_initializer_draws_arrays():
+    start = nn.initializers.RandomNormal(stddev=2.0, seed=5)
+    made = start((1000,))
+    np.testing.assert_array_equal(made, start.draw((1000,), 5))
+    own = nn.initializers.RandomNormal()
+    np.testing.assert_array_equal(own((5,)), own((5,), dtype="float32"))
+    assert not np.array_equal(own((5,)), nn.initializers.RandomNormal()((5,)))
+    np.testing.assert_array_equal(nn.initializers.Ones()((2, 1)), np.ones((2, 1)))
+    with pytest.raises(ValueError, match="draws float32"):
+        own((5,), dtype="float16")
+
+
+def test_integers_and_floats_meet_in_float32():
+    whole, part = np.array([1, 2, 4]), np.array([0.5, 1.5, -2.0], "f4")
+    for name in ("add", "multiply", "subtract", "maximum", "power", "less"):
+        made = getattr(nn.ops, name)(whole, part)
+        assert made.dtype == np.float32
+        wanted = getattr(np, name)(whole, part)
+        np.testing.assert_allclose(made, wanted, rtol=1e-6)
+    for name in ("sqrt", "exp", "log", "cos", "tanh", "mean"):
+        made = getattr(nn.ops, name)(whole)
+        np.testing.assert_allclose(made, getattr(np, name)(whole), rtol=1e-6)
+    with pytest.raises(ValueError, match="add computes floats, not int32"):
+        nn.ops.add(whole, whole)
+
+
+def test_ops_take_numbers_and_lists():
+    np.testing.assert_allclose(nn.ops.exp([0.0, 1.0]), np.exp([0.0, 1.0]), rtol=1e-6)
+    assert nn.ops.sqrt(4.0) == 2
+    assert nn.ops.add(1.0, 2.0) == 3
+    np.testing.assert_array_equal(
+        nn.ops.reshape([1, 2, 3, 4], (2, 2)), [[1, 2], [3, 4]]
+    )
+
+
+def test_losses_take_integers_and_a_column_of_weights():
+    y_true, y_pred = np.array([[1, 9], [2, 5]]), np.array([[4, 8], [12, 3]])
+    weights = np.array([[1.2], [3.4]])
+    rows = np.abs(y_true - y_pred).mean(-1)
+    found = nn.losses.MeanAbsoluteError()(y_true, y_pred)
+    np.testing.assert_allclose(found, rows.mean(), rtol=1e-6)
+    found = nn.losses.MeanAbsoluteError()(y_true, y_pred, sample_weight=weights)
+    np.testing.assert_allclose(found, (rows * weights[:, 0]).mean(), rtol=1e-6)
+    found = nn.losses.MeanAbsoluteError()(
+        y_true, y_pred, sample_weight=np.array([1, 0])
+    )
+    np.testing.assert_allclose(found, rows[0] / 2, rtol=1e-6)
+
+
+def test_layers_take_weights_for_inputs():
+    held = nn.Dense(2, kernel_initializer="ones")
+    held.build((None, 3))
+    np.testing.assert_array_equal(nn.ReLU()(held.kernel), np.ones((3, 2)))
+
+
+def test_in_a_function_regularizers_and_constraints_are_parts_of_it():
+    @mc.function
+    def both(x):
+        return nn.regularizers.L2(0.5)(x), nn.constraints.UnitNorm()(x)
+
+    x = np.array([[3.0], [4.0]], "f4")
+    penalty, unit = both(x)
+    np.testing.assert_allclose(penalty, 12.5, rtol=1e-6)
+    np.testing.assert_allclose(unit, [[0.6], [0.8]], rtol=1e-5)

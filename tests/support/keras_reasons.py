@@ -1,0 +1,70 @@
+"""Why a test of Keras's does not pass: what memcfg does not have, or does otherwise."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+NAMES = json.loads(Path(__file__).with_name("keras_names.json").read_text())
+_PUBLIC = {name for room in NAMES.values() if isinstance(room, dict) for name in room}
+
+SKIPPED = "skipped by Keras for such a backend"
+OTHER = "another behaviour"
+
+# What a test needs that memcfg documents as absent, in the order of the search.
+ABSENT = {
+    "JAX, TensorFlow, PyTorch or Grain": (
+        r"^AbsentError: (jax|tensorflow|torch|grain|flax|orbax)|module_utils|'torch'"
+    ),
+    "sparse or ragged tensors": r"sparse|ragged|Ragged",
+    "quantization": (
+        r"quantiz|gptq|awq|_from_(mixed|float)|float8|Quantiz|AbsMax|int4|int8"
+    ),
+    "LoRA": r"lora",
+    "other dtypes than float32 and int32": (
+        r"symbolic tensors in|weights in|dtype must be|a dtype policy is|float16|uint8|"
+        r"must be float32|[Dd]ata type '|AutocastScope|dtype_policies|complex"
+    ),
+    "another default of data_format": r"another default of data_format",
+    "serialization and files": (
+        r"saving|clon|serializ|get_config|from_config|model's file name|object_scope|"
+        r"to_json|load_own_variables|ends? in '\.memcfg'|legacy"
+    ),
+    "an argument that is refused": (
+        r"does not support the Keras argument|not supported|supports data_format|"
+        r"must be None|must be True, got False|must be False, got True|must be left out"
+    ),
+    "lengths that are unknown": (
+        r"known lengths|must be positive, got -1|are unknown or do not give|"
+        r"must be given: (shapes|edges) are static|fixed batch size"
+    ),
+    "the batch as an axis of an op": (
+        r"include the batch|is the batch|is the batch and|; axis 0|the batch in both|"
+        r"and the batch|of samples\b"
+    ),
+    "values of tensors while tracing": r"has no values?\b|has no truth value",
+    "a model that prepares data": r"computes on arrays, not in a model",
+}
+_ATTRIBUTE = re.compile(r"has no attribute '(\w+)'")
+_NAME = re.compile(r"^AbsentError: ([\w.]+)")
+
+
+def reason_of(text):
+    """Return the reason for an error, and whether it is that something is absent."""
+    for reason, pattern in ABSENT.items():
+        if re.search(pattern, text):
+            return reason, True
+    if "unlike Keras's" in text or ("has no " in text and "memcfg has no" in text):
+        return "an attribute that is absent", True
+    if found := _ATTRIBUTE.search(text):
+        private = found[1].startswith("_")
+        return ("Keras's private names", True) if private else ("an attribute", False)
+    if found := _NAME.search(text):
+        public = found[1].split(".")[-1] in _PUBLIC
+        return ("a name that is absent" if public else "Keras's private names"), True
+    if "computes floats, not int32" in text or "are of floats, not int32" in text:
+        return "arithmetic of integers", False
+    if text.startswith("AssertionError"):
+        return "another result", False
+    return OTHER, False
