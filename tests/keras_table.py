@@ -39,7 +39,7 @@ VALUES = (
     ("axis", {"LayerNormalization"}, 1, "the last `axis`, or the last few"),
     ("axis", {"Softmax"}, [1, 2], "one `axis`"),
     ("interpolation", {"UpSampling2D"}, "bicubic", "`nearest` and `bilinear`"),
-    ("attention_axes", {"MultiHeadAttention"}, (1,), "attention over all steps"),
+    ("attention_axes", {"MultiHeadAttention"}, (2,), "attention over all steps"),
     ("use_gate", {"MultiHeadAttention", "GroupQueryAttention"}, True, "no gate"),
     ("sliding_window", {"GroupQueryAttention"}, 2, "attention over all steps"),
     ("lora_rank", {"Embedding"}, 2, "no `lora_rank`"),

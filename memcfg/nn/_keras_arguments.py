@@ -73,6 +73,13 @@ ARGUMENTS: dict[str, Reason] = {
     "lora_alpha": _LORA,
     "quantization_config": Reason("weights are float32"),
     "gptq_unpacked_column_size": Reason("weights are float32"),
+    "unroll": Reason("the steps of a sequence are one op", (False,)),
+    "zero_output_for_mask": Reason(
+        "use RNN(LSTMCell(units), zero_output_for_mask=True), with the cell of the "
+        "layer",
+        (False,),
+    ),
+    "rms_scaling": Reason("use RMSNormalization", (False,)),
     "noise_shape": Reason("to drop whole channels, use SpatialDropout1D or 2D"),
     "batch_input_shape": Reason("use Input(shape, batch_size)"),
     "weights": Reason("use layer.set_weights once shapes are known"),

@@ -20,8 +20,6 @@ __all__ = ["ABSENT", "ATTRIBUTES", "NEVER_CALLED", "absent", "reason"]
 _DATA = "prepare data before training: memcfg.data.Dataset.map takes any function"
 _TEXT = "turn text and categories into integers before training, with Dataset.map"
 _FUNCTION = "use the class, or its name as a string"
-_CONFIG = "objects are made by their constructors; copy.deepcopy copies models"
-_GET = "{} are made by their constructors or named by strings"
 _LATER = "not implemented yet"
 
 ABSENT: Mapping[str, Mapping[str, str]] = {
@@ -72,7 +70,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "AlphaDropout": "use Dropout or GaussianDropout",
             "InputLayer": "use Input(shape)",
             "InputSpec": "a layer checks its inputs when it is called",
-            "deserialize serialize": _CONFIG,
         },
         "random": {
             "beta binomial gamma": "draw with NumPy, and pass the numbers as an array",
@@ -82,8 +79,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "CategoricalGeneralized* categorical_generalized_*": (
                 "use CategoricalCrossentropy"
             ),
-            "get": _GET.format("losses"),
-            "deserialize serialize": _CONFIG,
             "binary_crossentropy categorical_crossentropy "
             "sparse_categorical_crossentropy": _FUNCTION,
             "*_crossentropy *_error *hinge dice cosine_similarity huber kl_divergence "
@@ -91,8 +86,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
         },
         "metrics": {
             "*Correlation *_correlation": "compute it from predict's result",
-            "get": _GET.format("metrics"),
-            "deserialize serialize": _CONFIG,
             "*_focal_crossentropy huber": (
                 "pass the loss of this name as a metric: metrics=[...]"
             ),
@@ -122,30 +115,20 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "IdentityInitializer": "use Identity",
             "OrthogonalInitializer": "use Orthogonal",
             "STFT STFTInitializer stft": _DATA,
-            "get": _GET.format("initializers"),
-            "deserialize serialize": _CONFIG,
             "*_normal *_uniform constant identity ones orthogonal truncated_normal "
             "variance_scaling zeros": _FUNCTION,
         },
         "regularizers": {
-            "get": _GET.format("regularizers"),
             "orthogonal_regularizer": "use L2, or a subclass of Regularizer",
-            "deserialize serialize": _CONFIG,
             "l1 l1_l2 l2": _FUNCTION,
         },
         "constraints": {
-            "get": _GET.format("constraints"),
-            "deserialize serialize": _CONFIG,
             "max_norm min_max_norm non_neg unit_norm": _FUNCTION,
         },
         "activations": {
             "glu sparsemax threshold": "use it as a function of nn.ops, in a call",
-            "deserialize serialize": _CONFIG,
         },
-        "models": {
-            "clone_model": "copy.deepcopy copies a model with its weights",
-            "model_from_json": "models are built by their constructors",
-        },
+        "models": {},
         "utils": {
             "audio_dataset_from_directory": (
                 "take the names of Dataset.list_files, and read each in Dataset.map, "
@@ -153,8 +136,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             ),
             "FeatureSpace": _TEXT,
             "get_file": "memcfg downloads nothing: use urllib.request",
-            "CustomObjectScope custom_object_scope get_custom_objects *_keras_object "
-            "get_registered_* register_keras_serializable": _CONFIG,
             "*_interactive_logging*": "use fit's verbose",
             "model_to_dot plot_model": "use model.summary() and model.graph()",
             "Config": "use a dict",
@@ -195,7 +176,7 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     kind: by_name(rows)
     for kind, rows in {
         "Model": {
-            "get_config to_json export": _WHOLE,
+            "export": _WHOLE,
             "metrics_names": "use fit's history or evaluate(return_dict=True)",
             "loss": "it is an argument of compile",
             "variables non_trainable_variables": "use weights",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import inspect
+import json
 import threading
 import warnings
 from collections.abc import Iterator
@@ -51,6 +52,14 @@ from memcfg.nn._network import Network, from_inner, summary_text
 from memcfg.nn._saving import save
 from memcfg.nn._weight_files import check_file_name, check_list, read_file, write_file
 from memcfg.nn.callbacks import CallbackList, History, check_callbacks
+from memcfg.nn.exchange._architecture import functional_config, joined
+from memcfg.nn.exchange._configs import (
+    Configured,
+    own_arguments,
+    revived,
+    serialize_keras_object,
+)
+from memcfg.nn.exchange._custom_objects import CustomObjectScope
 from memcfg.nn.inputs._batches import Batch
 from memcfg.nn.inputs._element_source import element_source, element_sources
 from memcfg.nn.inputs._feed import Feed
@@ -222,7 +231,7 @@ class Parts(NamedTuple):
     session: Session | None  # the network's values and loaded programs
 
 
-class Model(FixedAttributes):
+class Model(FixedAttributes, Configured):
     """A model between symbolic tensors.
 
     Parameters
@@ -480,6 +489,90 @@ class Model(FixedAttributes):
             The number of elements of all weights.
         """
         return sum(weight.size for weight in self._built_network().exchanged)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what `from_config` needs to build such a model, as Keras writes it.
+
+        Returns
+        -------
+        dict
+            The layers with their settings and calls. Of a class of your own, the
+            arguments of its constructor that are attributes; override it for others.
+
+        Raises
+        ------
+        TypeError
+            If a part cannot be described, such as a lambda.
+        RuntimeError
+            If the model's shapes are not known.
+        """
+        if type(self) is Model:
+            return functional_config(self)
+        own = {"name": self.name, "trainable": bool(self.trainable)}
+        return own | own_arguments(self)
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Build a model, with new weights, from the result of `get_config`.
+
+        Parameters
+        ----------
+        config : mapping of str to object
+            The configuration, of memcfg or of Keras.
+        custom_objects : mapping of str to type or callable, optional
+            Your own classes and functions by name.
+
+        Returns
+        -------
+        Model
+            The model, which is not compiled.
+
+        Raises
+        ------
+        FormatError
+            If the configuration is malformed, or names what is not known.
+        TypeError, ValueError
+            If a constructor or a layer rejects an argument.
+        """
+        with CustomObjectScope(custom_objects):
+            if cls is not Model and "output_layers" not in config:
+                given = {name: revived(name, each) for name, each in config.items()}
+                accepted = inspect.signature(cls).parameters.values()
+                if not any(each.kind is each.VAR_KEYWORD for each in accepted):
+                    names = {each.name for each in accepted} | config.keys()
+                    names -= {"name", "trainable"} - {each.name for each in accepted}
+                    given = {name: given[name] for name in names & given.keys()}
+                made = cls(**given)
+                if made._kind is not None and "name" in config:
+                    object.__setattr__(made, "name", check_name(config["name"]))
+            else:
+                inputs, outputs = joined(config)
+                made = cls(inputs, outputs, name=config.get("name"))
+        if config.get("trainable") is False:
+            object.__setattr__(made._as_layer(), "_trainable", False)
+        return made
+
+    def to_json(self, **options: Any) -> str:
+        """Return the architecture as text, without weights, as Keras writes it.
+
+        Parameters
+        ----------
+        **options
+            Arguments of `json.dumps`.
+
+        Returns
+        -------
+        str
+            JSON, which `models.model_from_json` reads.
+
+        Raises
+        ------
+        TypeError, RuntimeError
+            As of `get_config`.
+        """
+        return json.dumps(serialize_keras_object(self), **options)
 
     def get_layer(self, name: str | None = None, index: int | None = None) -> Layer:
         """Return a layer by its name or its index.

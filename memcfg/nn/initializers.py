@@ -15,6 +15,7 @@ from memcfg.nn._argument_checks import nonnegative, real
 from memcfg.nn._attributes import FixedAttributes, snake_case
 from memcfg.nn._keras_names import absent
 from memcfg.nn._random import fixed_seed
+from memcfg.nn.exchange._configs import Configured, functions_of
 
 __all__ = [
     "Bilinear",
@@ -34,6 +35,9 @@ __all__ = [
     "TruncatedNormal",
     "VarianceScaling",
     "Zeros",
+    "deserialize",
+    "get",
+    "serialize",
 ]
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
@@ -44,7 +48,7 @@ _TRUNCATED_DEVIATION = 0.87962566103423978
 _CHUNK = 2**16  # the largest temporary of `_truncated_normal`, in elements
 
 
-class Initializer(FixedAttributes):
+class Initializer(FixedAttributes, Configured):
     """Base class of the initializers, which draw the first values of weights.
 
     `seed` is the seed that the caller fixed, or None to use the layer's seed.
@@ -576,6 +580,8 @@ def get_initializer(initializer: Any) -> Initializer:
         if initializer not in _BY_NAME:
             raise unknown("initializer", initializer, sorted(_BY_NAME))
         return _BY_NAME[initializer]()
+    if isinstance(initializer, dict):
+        return get_initializer(deserialize(initializer))
     if isinstance(initializer, type) or not callable(
         getattr(initializer, "draw", None)
     ):
@@ -585,3 +591,6 @@ def get_initializer(initializer: Any) -> Initializer:
         )
     result: Initializer = initializer
     return result
+
+
+serialize, deserialize, get = functions_of("initializers", Initializer, get_initializer)

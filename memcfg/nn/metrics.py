@@ -6,6 +6,8 @@ value of the metric is computed from the sums when it is read.
 
 from __future__ import annotations
 
+import inspect
+from contextlib import suppress
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -16,12 +18,13 @@ from memcfg.nn import losses
 from memcfg.nn._argument_checks import integer, real
 from memcfg.nn._attributes import FixedAttributes, check_name, snake_case
 from memcfg.nn._keras_names import absent
+from memcfg.nn.exchange._configs import Configured, functions_of, own_arguments
 from memcfg.nn.layers._layer import Layer, SymbolicTensor, Variable
 from memcfg.nn.layers._operators import Function, constant_tensor
 from memcfg.nn.losses import Loss, Terms, cosines
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -170,7 +173,22 @@ def _of_own_sums(result: Callable[..., float]) -> Callable[..., float]:
     return call
 
 
-class Metric(FixedAttributes):
+def _with_arguments(init: Callable[..., None]) -> Callable[..., None]:
+    """Make a constructor keep its arguments, which need not be attributes."""
+    signature = inspect.signature(init)
+
+    @wraps(init)
+    def call(self: Any, *args: Any, **options: Any) -> None:
+        if getattr(self, "_given", None) is None:  # the outermost constructor
+            with suppress(TypeError):  # which `init` explains
+                _, *given = signature.bind(self, *args, **options).arguments.items()
+                object.__setattr__(self, "_given", dict(given))
+        init(self, *args, **options)
+
+    return call
+
+
+class Metric(FixedAttributes, Configured):
     """Base class of the metrics.
 
     A subclass overrides `values`, whose mean is the metric, or `trace` and `result`:
@@ -198,12 +216,13 @@ class Metric(FixedAttributes):
     >>> huber = mc.nn.Metric(name="huber", of=mc.nn.losses.Huber(0.1))
     """
 
-    __slots__ = ("_of", "_sums", "name")
+    __slots__ = ("_given", "_of", "_sums", "name")
 
     count: ClassVar[int] = 2  # the number of ids that `trace` returns
     _labels: ClassVar[bool] = False  # whether targets are integer labels
     _direction: ClassVar[Any] = None  # "up" if larger is better, "down" if smaller is
 
+    @_with_arguments
     def __init__(
         self,
         dtype: str | None = None,
@@ -220,8 +239,21 @@ class Metric(FixedAttributes):
     def __init_subclass__(cls, **options: Any) -> None:
         """Make `result` take the sums of `update_state` by default."""
         super().__init_subclass__(**options)
+        if "__init__" in vars(cls):
+            cls.__init__ = _with_arguments(cls.__init__)  # type: ignore[method-assign]
         if "result" in vars(cls):
             cls.result = _of_own_sums(vars(cls)["result"])  # type: ignore[method-assign]
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor, as Keras writes them.
+
+        Returns
+        -------
+        dict
+            The arguments by name; objects among them as configurations. A subclass
+            with arguments of its own returns them too.
+        """
+        return {"name": self.name, "dtype": "float32"} | own_arguments(self)
 
     @property
     def direction(self) -> str | None:
@@ -1886,6 +1918,12 @@ class _Unions(Metric):
 
     count: ClassVar[int] = 1
 
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Any:
+        """Create a metric from its arguments, of which Keras has a dtype of labels."""
+        given = {key: each for key, each in config.items() if each != "int32"}
+        return super().from_config(given)
+
     def __init__(
         self,
         num_classes: int,
@@ -2255,3 +2293,7 @@ def get_metric(
         raise ValueError(
             f"the metric {metric!r} needs arguments: pass a {result.__name__}(...)"
         ) from None
+
+
+serialize, deserialize, get = functions_of("metrics", Metric, get_metric)
+__all__ += ["deserialize", "get", "serialize"]

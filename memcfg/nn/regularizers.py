@@ -8,17 +8,27 @@ from memcfg._checks import unknown
 from memcfg.nn._argument_checks import nonnegative
 from memcfg.nn._attributes import FixedAttributes
 from memcfg.nn._keras_names import absent
+from memcfg.nn.exchange._configs import Configured, functions_of
 
 if TYPE_CHECKING:
     from memcfg.graph import Builder
 
-__all__ = ["L1", "L1L2", "L2", "OrthogonalRegularizer", "Regularizer"]
+__all__ = [
+    "L1",
+    "L1L2",
+    "L2",
+    "OrthogonalRegularizer",
+    "Regularizer",
+    "deserialize",
+    "get",
+    "serialize",
+]
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
     __getattr__ = absent(__name__)
 
 
-class Regularizer(FixedAttributes):
+class Regularizer(FixedAttributes, Configured):
     """Base class of the regularizers."""
 
     __slots__ = ()
@@ -182,9 +192,14 @@ def get_regularizer(regularizer: Any) -> Regularizer | None:
         return regularizer
     if isinstance(regularizer, str) and regularizer in _REGULARIZERS:
         return _REGULARIZERS[regularizer]()
+    if isinstance(regularizer, dict):
+        return get_regularizer(deserialize(regularizer))
     if isinstance(regularizer, str):
         raise unknown("regularizer", regularizer, ["l1", "l2", "l1_l2"])
     raise TypeError(
         "a regularizer must be L1(...), L2(...), L1L2(...) or a name, got "
         f"{regularizer!r}"
     )
+
+
+serialize, deserialize, get = functions_of("regularizers", Regularizer, get_regularizer)

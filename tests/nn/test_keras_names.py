@@ -282,7 +282,7 @@ def test_activations_are_functions_of_symbolic_tensors_and_settings_of_layers():
 
     x = mc.nn.Input((4,))
     for name in activations.__all__:
-        if name == "get":
+        if name in ("deserialize", "get", "serialize"):
             continue
         function = getattr(activations, name)
         assert function(x).shape == (None, 4)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg.nn._keras_names import absent
+from memcfg.nn.exchange._configs import functions_of
 from memcfg.nn.layers import _operators
 from memcfg.nn.layers._activations import (
     ELU,
@@ -307,12 +308,16 @@ __all__ = [
     "add",
     "average",
     "concatenate",
+    "deserialize",
     "dot",
     "maximum",
     "minimum",
     "multiply",
+    "serialize",
     "subtract",
 ]
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
     __getattr__ = absent(__name__)
+
+serialize, deserialize, _ = functions_of("layers", Layer, lambda layer: layer)
