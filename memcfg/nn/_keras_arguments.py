@@ -73,6 +73,8 @@ ARGUMENTS: dict[str, Reason] = {
     "lora_alpha": _LORA,
     "quantization_config": Reason("weights are float32"),
     "gptq_unpacked_column_size": Reason("weights are float32"),
+    "implementation": Reason("Keras 3 has no such argument", (0, 1, 2)),
+    "time_major": Reason("the batch is the first axis", (False,)),
     "unroll": Reason("the steps of a sequence are one op", (False,)),
     "zero_output_for_mask": Reason(
         "use RNN(LSTMCell(units), zero_output_for_mask=True), with the cell of the "
@@ -119,9 +121,6 @@ ARGUMENTS: dict[str, Reason] = {
     "max_shard_size": _SAVED._replace(same=()),
     "overwrite": _SAVED,
     "safe_mode": Reason("nothing in a file is executed", _FLAGS),
-    "skip_mismatch": Reason(
-        "either all weights are loaded or none: use layer.set_weights", (False,)
-    ),
     "line_length": _LINES,
     "positions": _LINES,
     "expand_nested": _LINES._replace(same=(False,)),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import inspect
 import json
+import os
 import threading
 import warnings
 from collections.abc import Iterator
@@ -50,7 +51,13 @@ from memcfg.nn._nested import Nested, Symbolic, symbolic
 from memcfg.nn._nesting import Structure
 from memcfg.nn._network import Network, from_inner, summary_text
 from memcfg.nn._saving import save
-from memcfg.nn._weight_files import check_file_name, check_list, read_file, write_file
+from memcfg.nn._weight_files import (
+    check_file_name,
+    check_list,
+    read_file,
+    read_matching,
+    write_file,
+)
 from memcfg.nn.callbacks import CallbackList, History, check_callbacks
 from memcfg.nn.exchange._architecture import functional_config, joined
 from memcfg.nn.exchange._configs import (
@@ -60,6 +67,13 @@ from memcfg.nn.exchange._configs import (
     serialize_keras_object,
 )
 from memcfg.nn.exchange._custom_objects import CustomObjectScope
+from memcfg.nn.exchange._keras_files import (
+    is_of_keras,
+    read_weights_of_keras,
+    save_model_for_keras,
+    save_weights_for_keras,
+    warn_of_missing,
+)
 from memcfg.nn.inputs._batches import Batch
 from memcfg.nn.inputs._element_source import element_source, element_sources
 from memcfg.nn.inputs._feed import Feed
@@ -105,7 +119,6 @@ from memcfg.units import parse_bytes
 from memcfg.workspaces import gc, is_attached, scope_out
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from typing import Self
 
@@ -1586,14 +1599,16 @@ class Model(FixedAttributes, Configured):
         Parameters
         ----------
         filepath : str or path-like
-            The file, such as ``"x.memcfg"``; it is replaced atomically.
+            The file, such as ``"x.memcfg"``; it is replaced atomically. With the suffix
+            ``.keras`` it is written as Keras does, without the policy, the seeds and
+            the state that layers keep; this needs h5py.
         overwrite : bool, default True
             Whether to replace an existing file.
 
         Raises
         ------
         ValueError
-            If the name does not end in ``.memcfg``.
+            If the name ends in neither ``.memcfg`` nor ``.keras``.
         FileExistsError
             If the file exists and `overwrite` is False.
         TypeError
@@ -1602,11 +1617,14 @@ class Model(FixedAttributes, Configured):
             If the model's shapes are not known.
         OSError
             If the file cannot be written.
+        ImportError
+            If the name ends in ``.keras`` and h5py is not installed.
 
         Warns
         -----
         RuntimeWarning
             If the memory policy is not one of `memcfg.plan`; it is loaded as ``auto``.
+            If the name ends in ``.keras`` and Keras has no such layers.
 
         Notes
         -----
@@ -1619,12 +1637,17 @@ class Model(FixedAttributes, Configured):
         the sequence of `set_random_seed`, from which `fit` without a ``seed`` draws its
         orders.
         """
-        save(self, filepath, overwrite)
+        if os.fspath(filepath).endswith(".keras"):
+            save_model_for_keras(self, filepath, overwrite=overwrite)
+        else:
+            save(self, filepath, overwrite)
 
     @takes_arguments
     @outside_workspaces
-    def save_weights(self, filepath: str | os.PathLike[str]) -> None:
-        """Write all weights to a safetensors file.
+    def save_weights(
+        self, filepath: str | os.PathLike[str], overwrite: bool = True
+    ) -> None:
+        """Write all weights to a safetensors file, or as Keras does.
 
         Automatic layer names are numbered within the model, so the file does not
         depend on other models in the process. The optimizer's state is not saved.
@@ -1633,35 +1656,51 @@ class Model(FixedAttributes, Configured):
         ----------
         filepath : str or path-like
             The file, such as ``"x.weights.safetensors"``; it is replaced atomically.
+            With the suffix ``.weights.h5`` it is written as Keras does, with h5py.
+        overwrite : bool, default True
+            Whether to replace an existing file.
 
         Raises
         ------
         OSError
             If the file cannot be written.
+        FileExistsError
+            If the file exists and `overwrite` is False.
+        ImportError
+            If the name ends in ``.weights.h5`` and h5py is not installed.
         ValueError
-            If the name ends in the suffix of another format, such as ``.h5``.
+            If the name ends in the suffix of another format, such as ``.npz``.
 
         Notes
         -----
         Weights are copied to the host one at a time. Other threads wait until the file
         is written, so that all weights are from the same step.
         """
+        if os.fspath(filepath).endswith(".weights.h5"):
+            save_weights_for_keras(self, filepath, overwrite=overwrite)
+            return
         check_file_name(filepath)
         with self._lock.turn():
             self._gather()
             weights, session = self._weights_and_session()
-            write_file(filepath, weights, session.read)
+            write_file(filepath, weights, session.read, overwrite=overwrite)
 
     @takes_arguments
     @outside_workspaces
-    def load_weights(self, filepath: str | os.PathLike[str]) -> None:
-        """Read all weights from a safetensors file.
+    def load_weights(
+        self, filepath: str | os.PathLike[str], skip_mismatch: bool = False
+    ) -> None:
+        """Read all weights from a safetensors file, or from a file of Keras.
 
         Parameters
         ----------
         filepath : str or path-like
             A file written by `save_weights` for a model of this architecture and any
-            name.
+            name; or one that Keras wrote, ``.weights.h5``, ``.h5`` or ``.keras``, whose
+            weights are taken in the order of layers.
+        skip_mismatch : bool, default False
+            Whether weights that the file does not have, or not in their shapes, are
+            left as they are, with a warning.
 
         Raises
         ------
@@ -1670,8 +1709,24 @@ class Model(FixedAttributes, Configured):
         WeightsError
             If the file is truncated, or names, shapes or dtypes differ; no weight is
             changed.
+        FormatError
+            If a file of Keras is damaged; no weight is changed.
+        ImportError
+            If it is a file of Keras and h5py is not installed.
         """
-        self._write(read_file(filepath, self._built_network().exchanged))
+        weights = self._built_network().exchanged
+        if is_of_keras(filepath):
+            found = read_weights_of_keras(self, filepath, skip_mismatch=skip_mismatch)
+        elif skip_mismatch:
+            found = read_matching(filepath, weights)
+            warn_of_missing(os.fspath(filepath), weights, found)
+        else:
+            found = list(zip(weights, read_file(filepath, weights), strict=True))
+        with self._lock.turn():
+            self._gather()
+            session = self._built_session()
+            for weight, value in found:
+                session.write(weight.name, value)
 
     @outside_workspaces
     def close(self) -> None:

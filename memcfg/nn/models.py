@@ -41,6 +41,7 @@ from memcfg.nn._weight_files import Entry, WeightFile
 from memcfg.nn.exchange._architecture import again
 from memcfg.nn.exchange._configs import deserialize_keras_object
 from memcfg.nn.exchange._custom_objects import CustomObjectScope
+from memcfg.nn.exchange._keras_files import is_of_keras, load_model_of_keras
 from memcfg.nn.layers._attention import ATTENTION, CallOptions
 from memcfg.nn.layers._layer import (
     InputLayer,
@@ -104,12 +105,12 @@ def load_model(
     custom_objects: Mapping[str, Any] | None = None,
     compile: bool = True,  # noqa: A002  (Keras's name)
 ) -> Model:
-    """Load a whole model from a file that `Model.save` wrote.
+    """Load a whole model from a file that `Model.save` or Keras wrote.
 
     Parameters
     ----------
     filepath : str or path-like
-        The file.
+        The file: ``.memcfg``, or ``.keras`` or ``.h5`` in Keras's format.
     custom_objects : mapping of str to type or callable, optional
         Your own classes and functions by name: models, layers, losses, metrics.
     compile : bool, default True
@@ -127,14 +128,30 @@ def load_model(
     FormatError
         If the file is damaged, holds no model, names an unknown class or function, or
         its model has more than 100,000 ops.
+    ImportError
+        If it is a file of Keras and h5py is not installed.
     WeightsError
         If the tensors in the file do not match the model.
     TypeError, ValueError
         If a constructor or a layer rejects an argument in the file.
     MemoryError
         If there is not enough memory for the weights.
+
+    Warns
+    -----
+    RuntimeWarning
+        If the state of an optimizer in a file of Keras is not read.
+
+    Notes
+    -----
+    Nothing in a file is executed. A file of Keras with a lambda, or with a layer or a
+    setting that memcfg does not have, is refused.
     """
     where = os.fspath(filepath)
+    if is_of_keras(filepath):
+        with _reading(where), CustomObjectScope(custom_objects):
+            made: Model = load_model_of_keras(filepath, compiled=compile)
+            return made
     try:
         file = WeightFile(filepath)
     except FormatError as error:

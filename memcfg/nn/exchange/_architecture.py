@@ -147,7 +147,11 @@ def _layer(config: Any) -> Any:
     if config.get("class_name") != "InputLayer" and "batch_input_shape" in inner:
         given = {k: each for k, each in inner.items() if k != "batch_input_shape"}
         config = config | {"config": given}
-    made = deserialize_keras_object(config, room="layers")
+    made: Any
+    if _is_operation(config):
+        made = OperationClass(config["class_name"], inner)
+    else:
+        made = deserialize_keras_object(config, room="layers")
     if isinstance(made, OperationClass):
         return _operation(made)
     as_layer = getattr(made, "_as_layer", None)
@@ -155,6 +159,14 @@ def _layer(config: Any) -> Any:
     if not isinstance(made, Layer):
         raise FormatError(f"{config.get('class_name')!r} is not a layer")
     return made
+
+
+def _is_operation(config: Mapping[str, Any]) -> bool:
+    """Return whether an older file, without modules, has a function, not a layer."""
+    name = str(config.get("class_name"))
+    if "module" in config or "trainable" in config["config"]:
+        return False
+    return name.lower() in _BY_LETTERS and name != "InputLayer"
 
 
 def _operation(of: OperationClass) -> Callable[..., Any]:
@@ -170,6 +182,8 @@ def _operation(of: OperationClass) -> Callable[..., Any]:
         left = {k: each for k, each in of.config.items() if k not in given}
         if any(each not in (None, False) for each in left.values()):
             raise FormatError(f"ops.{name} has no arguments {sorted(left)}")
+        if name == "get_item" and isinstance(args[-1], list):
+            args = (*args[:-1], tuple(args[-1]))  # which JSON does not have
         return function(*args, **(given | options))
 
     return call
@@ -291,7 +305,8 @@ def _tensor(
             f"a model has no tensor {list(history)}: a call is missing, or they are in "
             "a circle"
         )
-    return outputs[index]
+    result: SymbolicTensor = outputs[index]
+    return result
 
 
 def _called(
