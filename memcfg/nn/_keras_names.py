@@ -43,7 +43,7 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "wrappers": "write a class that calls fit and predict",
             "preprocessing": "its functions are in nn.utils, its layers in nn.layers",
             "tree": "memcfg.data takes and returns nests",
-            "export saving": "use Model.save and models.load_model",
+            "export": "use Model.save and models.load_model",
             "InputSpec": "a layer checks its inputs when it is called",
             "KerasTensor": "use SymbolicTensor",
             "Variable": "use Layer.add_weight",
@@ -140,11 +140,7 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "model_to_dot plot_model": "use model.summary() and model.graph()",
             "Config": "use a dict",
             "clear_session": "model.close() frees a model's memory",
-            "get_source_inputs": "use model.inputs",
-            "is_keras_tensor": "use isinstance(tensor, memcfg.nn.SymbolicTensor)",
             "legacy": "use the functions of this module",
-            "*pack_x_y_sample_weight": "a batch is x, (x, y) or (x, y, sample_weight)",
-            "standardize_dtype": "use numpy.dtype",
         },
         "ops": {
             "custom_gradient jvp": (

@@ -46,6 +46,7 @@ from memcfg.nn._attributes import (
     check_name,
     snake_case,
 )
+from memcfg.nn._batch_parts import unpack_x_y_sample_weight
 from memcfg.nn._keras_arguments import takes_arguments
 from memcfg.nn._nested import Nested, Symbolic, symbolic
 from memcfg.nn._nesting import Structure
@@ -2421,32 +2422,6 @@ def _program(program: Any) -> str:
     if program not in ("train", "evaluate", "predict"):
         raise unknown("program", program, ("train", "evaluate", "predict"))
     return str(program)
-
-
-def unpack_x_y_sample_weight(data: Any) -> tuple[Any, Any, Any]:
-    """Return samples, targets and sample weights of a batch, with None for absent ones.
-
-    Parameters
-    ----------
-    data : object
-        ``x``, ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``.
-
-    Returns
-    -------
-    tuple
-        ``(x, y, sample_weight)``.
-
-    Raises
-    ------
-    ValueError
-        If the batch has more parts.
-    """
-    given = tuple(data) if isinstance(data, list | tuple) else (data,)
-    if len(given) > 3:
-        raise ValueError(
-            f"a batch is x, (x, y) or (x, y, sample_weight), got {len(given)} parts"
-        )
-    return (*given, None, None)[:3]
 
 
 def _returned(

@@ -70,8 +70,8 @@ def save(model: Any, filepath: str | os.PathLike[str], overwrite: bool) -> None:
     path = os.fspath(filepath)
     if not path.endswith(".memcfg"):
         raise ValueError(
-            f"a model's file name must end in '.memcfg', got {path!r}. To save weights "
-            "alone, use save_weights('x.weights.safetensors')"
+            f"a model's file name must end in '.memcfg' or '.keras', got {path!r}. To "
+            "save weights alone, use save_weights('x.weights.safetensors')"
         )
     with model._lock.turn():
         model._gather()

@@ -6,6 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from memcfg.nn._batch_parts import (
+    get_source_inputs,
+    is_keras_tensor,
+    pack_x_y_sample_weight,
+    standardize_dtype,
+    unpack_x_y_sample_weight,
+)
 from memcfg.nn._keras_names import absent
 from memcfg.nn._random import set_random_seed
 from memcfg.nn.exchange._configs import (
@@ -44,19 +51,24 @@ __all__ = [
     "get_custom_objects",
     "get_registered_name",
     "get_registered_object",
+    "get_source_inputs",
     "image_dataset_from_directory",
     "img_to_array",
+    "is_keras_tensor",
     "load_img",
     "normalize",
+    "pack_x_y_sample_weight",
     "pad_sequences",
     "register_keras_serializable",
     "save_img",
     "serialize_keras_object",
     "set_random_seed",
     "split_dataset",
+    "standardize_dtype",
     "text_dataset_from_directory",
     "timeseries_dataset_from_array",
     "to_categorical",
+    "unpack_x_y_sample_weight",
 ]
 
 Sequence = PyDataset  # the name of Keras 2

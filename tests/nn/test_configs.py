@@ -343,3 +343,45 @@ def test_names_that_keras_does_not_have_are_marked(request):
             ours = name in ("Bilinear", "LocalResponseNormalization")
             ours |= name in ("MaxUnpooling2D", "PositionEmbedding")
             assert (kind.__name__ not in names[room]) == ours, name
+
+
+def test_parts_of_batches_and_tensors():
+    x, y, w = np.ones((2, 3)), np.zeros(2), np.ones(2)
+    pack, unpack = utils.pack_x_y_sample_weight, utils.unpack_x_y_sample_weight
+    for parts in ((x,), (x, y), (x, y, w), ([x, x],)):
+        again = unpack(pack(*parts))
+        assert [a is b for a, b in zip(again, parts, strict=False)] == [True] * len(
+            parts
+        )
+        assert again[len(parts) :] == (None,) * (3 - len(parts))
+    with pytest.raises(ValueError, match="got 4 parts"):
+        unpack((x, y, w, x))
+    a, b = nn.Input((2,)), nn.Input((2,))
+    assert utils.get_source_inputs(nn.Add()([nn.Dense(2)(a), b])) == [a, b]
+    with pytest.raises(TypeError, match="a symbolic tensor is expected"):
+        utils.get_source_inputs(x)
+    assert utils.is_keras_tensor(a)
+    assert not utils.is_keras_tensor(x)
+
+
+@pytest.mark.parametrize(
+    ("given", "name"),
+    [
+        (None, "float32"),
+        ("float64", "float64"),
+        (np.int8, "int8"),
+        (np.dtype("f2"), "float16"),
+        ("torch.float32", "float32"),
+        ("bfloat16", "bfloat16"),
+        (float, "float64"),
+    ],
+)
+def test_a_dtype_has_a_name(given, name):
+    assert utils.standardize_dtype(given) == name
+    with pytest.raises(ValueError, match="is no dtype"):
+        utils.standardize_dtype("cube")
+
+
+def test_files_and_configurations_are_in_one_module_as_in_keras():
+    assert nn.saving.load_model is nn.models.load_model
+    assert nn.saving.serialize_keras_object is utils.serialize_keras_object

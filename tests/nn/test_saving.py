@@ -230,8 +230,8 @@ def test_a_layer_of_ones_own_is_named_when_it_is_read(tmp_path):
 
 def test_names_of_other_formats_and_files_that_are_there(tmp_path):
     model = functional()
-    with pytest.raises(ValueError, match=r"end in '\.memcfg', got .*keras"):
-        model.save(tmp_path / "m.keras")
+    with pytest.raises(ValueError, match=r"end in '\.memcfg' or '\.keras', got .*onnx"):
+        model.save(tmp_path / "m.onnx")
     path = tmp_path / "m.memcfg"
     model.save(path)
     with pytest.raises(FileExistsError, match="overwrite is False"):
