@@ -61,7 +61,7 @@ def chain(k, draw):
             lambda: layers.LayerNormalization(),
             lambda: layers.Conv1D(3, 2, padding="causal"),
             lambda: layers.SimpleRNN(3, return_sequences=True),
-            lambda: layers.EinsumDense("abc,cd->abd", (5, 3), bias_axes="d"),
+            lambda: layers.EinsumDense("abc,ce->abe", (5, 3), bias_axes="e"),
         ],
         "row": [
             lambda: layers.Dense(5, kernel_regularizer="l2", activation="gelu"),
