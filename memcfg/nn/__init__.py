@@ -27,6 +27,7 @@ from memcfg.nn import (
     optimizers,
     random,
     regularizers,
+    saving,
     utils,
 )
 from memcfg.nn._keras_names import ABSENT, absent
@@ -412,6 +413,7 @@ __all__ = [
     "optimizers",
     "random",
     "regularizers",
+    "saving",
     "set_random_seed",
     "subtract",
     "utils",

@@ -124,6 +124,7 @@ def constructor_arguments(value: Any, *, complete: bool = False) -> dict[str, An
     state = getattr(value, "initializers", None) or {}
     result = {f"{name}_initializer": each for name, each in dict(state).items()}
     left_out = _OF_LAYERS if hasattr(value, "trainable") else ()
+    given = getattr(value, "_given", {})
     _, *parameters = inspect.signature(type(value).__init__).parameters.values()
     for each in parameters:
         name = each.name
@@ -131,6 +132,8 @@ def constructor_arguments(value: Any, *, complete: bool = False) -> dict[str, An
             continue
         if hasattr(value, name):
             result[name] = getattr(value, name)
+        elif name in given:
+            result[name] = given[name]
         elif complete:
             kind = type(value).__name__
             raise TypeError(

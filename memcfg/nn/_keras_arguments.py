@@ -67,6 +67,15 @@ ARGUMENTS: dict[str, Reason] = {
     "synchronized": Reason("a model is on one device", (False,)),
     "quantization_config": Reason("weights are float32"),
     "gptq_unpacked_column_size": Reason("weights are float32"),
+    "implementation": Reason("Keras 3 has no such argument", (0, 1, 2)),
+    "time_major": Reason("the batch is the first axis", (False,)),
+    "unroll": Reason("the steps of a sequence are one op", (False,)),
+    "zero_output_for_mask": Reason(
+        "use RNN(LSTMCell(units), zero_output_for_mask=True), with the cell of the "
+        "layer",
+        (False,),
+    ),
+    "rms_scaling": Reason("use RMSNormalization", (False,)),
     "batch_input_shape": Reason("use Input(shape, batch_size)"),
     "weights": Reason("use layer.set_weights once shapes are known"),
     # calls of layers
@@ -78,6 +87,8 @@ ARGUMENTS: dict[str, Reason] = {
     "ragged": Reason("arrays are dense: pad_sequences and Masking", (False,)),
     "tensor": Reason("call the model on the tensor"),
     "optional": Reason("all inputs are required", (False,)),
+    "ref_labels": Reason("the samples of a batch are compared with each other"),
+    "ref_embeddings": Reason("the samples of a batch are compared with each other"),
     "aggregation": Reason("a weight is on one device", ("none",)),
     "overwrite_with_gradient": Reason("weights are float32", (False,)),
     # ops
@@ -104,9 +115,6 @@ ARGUMENTS: dict[str, Reason] = {
     "max_shard_size": _SAVED._replace(same=()),
     "overwrite": _SAVED,
     "safe_mode": Reason("nothing in a file is executed", _FLAGS),
-    "skip_mismatch": Reason(
-        "either all weights are loaded or none: use layer.set_weights", (False,)
-    ),
     "line_length": _LINES,
     "positions": _LINES,
     "expand_nested": _LINES._replace(same=(False,)),

@@ -19,8 +19,6 @@ __all__ = ["ABSENT", "ATTRIBUTES", "NEVER_CALLED", "absent", "reason"]
 
 _DATA = "prepare data before training: memcfg.data.Dataset.map takes any function"
 _TEXT = "turn text and categories into integers before training, with Dataset.map"
-_CONFIG = "objects are made by their constructors; copy.deepcopy copies models"
-_GET = "{} are made by their constructors or named by strings"
 
 ABSENT: Mapping[str, Mapping[str, str]] = {
     room: by_name(rows)
@@ -43,7 +41,7 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "wrappers": "write a class that calls fit and predict",
             "preprocessing": "its functions are in nn.utils, its layers in nn.layers",
             "tree": "memcfg.data takes and returns nests",
-            "export saving": "use Model.save and models.load_model",
+            "export": "use Model.save and models.load_model",
             "InputSpec": "a layer checks its inputs when it is called",
             "KerasTensor": "use SymbolicTensor",
             "Variable": "use Layer.add_weight",
@@ -65,15 +63,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             ),
             "InputLayer": "use Input(shape)",
             "InputSpec": "a layer checks its inputs when it is called",
-            "deserialize serialize": _CONFIG,
-        },
-        "losses": {
-            "get": _GET.format("losses"),
-            "deserialize serialize": _CONFIG,
-        },
-        "metrics": {
-            "get": _GET.format("metrics"),
-            "deserialize serialize": _CONFIG,
         },
         "optimizers": {
             "LossScaleOptimizer": (
@@ -92,23 +81,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
         },
         "initializers": {
             "STFT STFTInitializer stft": _DATA,
-            "get": _GET.format("initializers"),
-            "deserialize serialize": _CONFIG,
-        },
-        "regularizers": {
-            "get": _GET.format("regularizers"),
-            "deserialize serialize": _CONFIG,
-        },
-        "constraints": {
-            "get": _GET.format("constraints"),
-            "deserialize serialize": _CONFIG,
-        },
-        "activations": {
-            "deserialize serialize": _CONFIG,
-        },
-        "models": {
-            "clone_model": "copy.deepcopy copies a model with its weights",
-            "model_from_json": "models are built by their constructors",
         },
         "utils": {
             "audio_dataset_from_directory": (
@@ -117,17 +89,11 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             ),
             "FeatureSpace": _TEXT,
             "get_file": "memcfg downloads nothing: use urllib.request",
-            "CustomObjectScope custom_object_scope get_custom_objects *_keras_object "
-            "get_registered_* register_keras_serializable": _CONFIG,
             "*_interactive_logging*": "use fit's verbose",
             "model_to_dot plot_model": "use model.summary() and model.graph()",
             "Config": "use a dict",
             "clear_session": "model.close() frees a model's memory",
-            "get_source_inputs": "use model.inputs",
-            "is_keras_tensor": "use isinstance(tensor, memcfg.nn.SymbolicTensor)",
             "legacy": "use the functions of this module",
-            "*pack_x_y_sample_weight": "a batch is x, (x, y) or (x, y, sample_weight)",
-            "standardize_dtype": "use numpy.dtype",
         },
         "ops": {
             "jvp": "memcfg.grad derives gradients from the ops that a function calls",
@@ -150,7 +116,7 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     kind: by_name(rows)
     for kind, rows in {
         "Model": {
-            "get_config to_json export": _WHOLE,
+            "export": _WHOLE,
             "metrics_names": "use fit's history or evaluate(return_dict=True)",
             "loss": "it is an argument of compile",
             "variables non_trainable_variables": "use weights",

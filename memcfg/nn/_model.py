@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import inspect
+import json
+import os
 import threading
 import warnings
 from collections.abc import Iterator
@@ -44,13 +46,35 @@ from memcfg.nn._attributes import (
     check_name,
     snake_case,
 )
+from memcfg.nn._batch_parts import unpack_x_y_sample_weight
 from memcfg.nn._keras_arguments import takes_arguments
 from memcfg.nn._nested import Nested, Symbolic, symbolic
 from memcfg.nn._nesting import Structure
 from memcfg.nn._network import Network, from_inner, summary_text
 from memcfg.nn._saving import save
-from memcfg.nn._weight_files import check_file_name, check_list, read_file, write_file
+from memcfg.nn._weight_files import (
+    check_file_name,
+    check_list,
+    read_file,
+    read_matching,
+    write_file,
+)
 from memcfg.nn.callbacks import CallbackList, History, check_callbacks
+from memcfg.nn.exchange._architecture import functional_config, joined
+from memcfg.nn.exchange._configs import (
+    Configured,
+    own_arguments,
+    revived,
+    serialize_keras_object,
+)
+from memcfg.nn.exchange._custom_objects import CustomObjectScope
+from memcfg.nn.exchange._keras_files import (
+    is_of_keras,
+    read_weights_of_keras,
+    save_model_for_keras,
+    save_weights_for_keras,
+    warn_of_missing,
+)
 from memcfg.nn.inputs._batches import Batch
 from memcfg.nn.inputs._element_source import element_source, element_sources
 from memcfg.nn.inputs._feed import Feed
@@ -96,7 +120,6 @@ from memcfg.units import parse_bytes
 from memcfg.workspaces import gc, is_attached, scope_out
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
     from typing import Self
 
@@ -222,7 +245,7 @@ class Parts(NamedTuple):
     session: Session | None  # the network's values and loaded programs
 
 
-class Model(FixedAttributes):
+class Model(FixedAttributes, Configured):
     """A model between symbolic tensors.
 
     Parameters
@@ -480,6 +503,90 @@ class Model(FixedAttributes):
             The number of elements of all weights.
         """
         return sum(weight.size for weight in self._built_network().exchanged)
+
+    def get_config(self) -> dict[str, Any]:
+        """Return what `from_config` needs to build such a model, as Keras writes it.
+
+        Returns
+        -------
+        dict
+            The layers with their settings and calls. Of a class of your own, the
+            arguments of its constructor that are attributes; override it for others.
+
+        Raises
+        ------
+        TypeError
+            If a part cannot be described, such as a lambda.
+        RuntimeError
+            If the model's shapes are not known.
+        """
+        if type(self) is Model:
+            return functional_config(self)
+        own = {"name": self.name, "trainable": bool(self.trainable)}
+        return own | own_arguments(self)
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Build a model, with new weights, from the result of `get_config`.
+
+        Parameters
+        ----------
+        config : mapping of str to object
+            The configuration, of memcfg or of Keras.
+        custom_objects : mapping of str to type or callable, optional
+            Your own classes and functions by name.
+
+        Returns
+        -------
+        Model
+            The model, which is not compiled.
+
+        Raises
+        ------
+        FormatError
+            If the configuration is malformed, or names what is not known.
+        TypeError, ValueError
+            If a constructor or a layer rejects an argument.
+        """
+        with CustomObjectScope(custom_objects):
+            if cls is not Model and "output_layers" not in config:
+                given = {name: revived(name, each) for name, each in config.items()}
+                accepted = inspect.signature(cls).parameters.values()
+                if not any(each.kind is each.VAR_KEYWORD for each in accepted):
+                    names = {each.name for each in accepted} | config.keys()
+                    names -= {"name", "trainable"} - {each.name for each in accepted}
+                    given = {name: given[name] for name in names & given.keys()}
+                made = cls(**given)
+                if made._kind is not None and "name" in config:
+                    object.__setattr__(made, "name", check_name(config["name"]))
+            else:
+                inputs, outputs = joined(config)
+                made = cls(inputs, outputs, name=config.get("name"))
+        if config.get("trainable") is False:
+            object.__setattr__(made._as_layer(), "_trainable", False)
+        return made
+
+    def to_json(self, **options: Any) -> str:
+        """Return the architecture as text, without weights, as Keras writes it.
+
+        Parameters
+        ----------
+        **options
+            Arguments of `json.dumps`.
+
+        Returns
+        -------
+        str
+            JSON, which `models.model_from_json` reads.
+
+        Raises
+        ------
+        TypeError, RuntimeError
+            As of `get_config`.
+        """
+        return json.dumps(serialize_keras_object(self), **options)
 
     def get_layer(self, name: str | None = None, index: int | None = None) -> Layer:
         """Return a layer by its name or its index.
@@ -1494,14 +1601,16 @@ class Model(FixedAttributes):
         Parameters
         ----------
         filepath : str or path-like
-            The file, such as ``"x.memcfg"``; it is replaced atomically.
+            The file, such as ``"x.memcfg"``; it is replaced atomically. With the suffix
+            ``.keras`` it is written as Keras does, without the policy, the seeds and
+            the state that layers keep; this needs h5py.
         overwrite : bool, default True
             Whether to replace an existing file.
 
         Raises
         ------
         ValueError
-            If the name does not end in ``.memcfg``.
+            If the name ends in neither ``.memcfg`` nor ``.keras``.
         FileExistsError
             If the file exists and `overwrite` is False.
         TypeError
@@ -1510,11 +1619,14 @@ class Model(FixedAttributes):
             If the model's shapes are not known.
         OSError
             If the file cannot be written.
+        ImportError
+            If the name ends in ``.keras`` and h5py is not installed.
 
         Warns
         -----
         RuntimeWarning
             If the memory policy is not one of `memcfg.plan`; it is loaded as ``auto``.
+            If the name ends in ``.keras`` and Keras has no such layers.
 
         Notes
         -----
@@ -1527,12 +1639,17 @@ class Model(FixedAttributes):
         the sequence of `set_random_seed`, from which `fit` without a ``seed`` draws its
         orders.
         """
-        save(self, filepath, overwrite)
+        if os.fspath(filepath).endswith(".keras"):
+            save_model_for_keras(self, filepath, overwrite=overwrite)
+        else:
+            save(self, filepath, overwrite)
 
     @takes_arguments
     @outside_workspaces
-    def save_weights(self, filepath: str | os.PathLike[str]) -> None:
-        """Write all weights to a safetensors file.
+    def save_weights(
+        self, filepath: str | os.PathLike[str], overwrite: bool = True
+    ) -> None:
+        """Write all weights to a safetensors file, or as Keras does.
 
         Automatic layer names are numbered within the model, so the file does not
         depend on other models in the process. The optimizer's state is not saved.
@@ -1541,35 +1658,51 @@ class Model(FixedAttributes):
         ----------
         filepath : str or path-like
             The file, such as ``"x.weights.safetensors"``; it is replaced atomically.
+            With the suffix ``.weights.h5`` it is written as Keras does, with h5py.
+        overwrite : bool, default True
+            Whether to replace an existing file.
 
         Raises
         ------
         OSError
             If the file cannot be written.
+        FileExistsError
+            If the file exists and `overwrite` is False.
+        ImportError
+            If the name ends in ``.weights.h5`` and h5py is not installed.
         ValueError
-            If the name ends in the suffix of another format, such as ``.h5``.
+            If the name ends in the suffix of another format, such as ``.npz``.
 
         Notes
         -----
         Weights are copied to the host one at a time. Other threads wait until the file
         is written, so that all weights are from the same step.
         """
+        if os.fspath(filepath).endswith(".weights.h5"):
+            save_weights_for_keras(self, filepath, overwrite=overwrite)
+            return
         check_file_name(filepath)
         with self._lock.turn():
             self._gather()
             weights, session = self._weights_and_session()
-            write_file(filepath, weights, session.read)
+            write_file(filepath, weights, session.read, overwrite=overwrite)
 
     @takes_arguments
     @outside_workspaces
-    def load_weights(self, filepath: str | os.PathLike[str]) -> None:
-        """Read all weights from a safetensors file.
+    def load_weights(
+        self, filepath: str | os.PathLike[str], skip_mismatch: bool = False
+    ) -> None:
+        """Read all weights from a safetensors file, or from a file of Keras.
 
         Parameters
         ----------
         filepath : str or path-like
             A file written by `save_weights` for a model of this architecture and any
-            name.
+            name; or one that Keras wrote, ``.weights.h5``, ``.h5`` or ``.keras``, whose
+            weights are taken in the order of layers.
+        skip_mismatch : bool, default False
+            Whether weights that the file does not have, or not in their shapes, are
+            left as they are, with a warning.
 
         Raises
         ------
@@ -1578,8 +1711,24 @@ class Model(FixedAttributes):
         WeightsError
             If the file is truncated, or names, shapes or dtypes differ; no weight is
             changed.
+        FormatError
+            If a file of Keras is damaged; no weight is changed.
+        ImportError
+            If it is a file of Keras and h5py is not installed.
         """
-        self._write(read_file(filepath, self._built_network().exchanged))
+        weights = self._built_network().exchanged
+        if is_of_keras(filepath):
+            found = read_weights_of_keras(self, filepath, skip_mismatch=skip_mismatch)
+        elif skip_mismatch:
+            found = read_matching(filepath, weights)
+            warn_of_missing(os.fspath(filepath), weights, found)
+        else:
+            found = list(zip(weights, read_file(filepath, weights), strict=True))
+        with self._lock.turn():
+            self._gather()
+            session = self._built_session()
+            for weight, value in found:
+                session.write(weight.name, value)
 
     @outside_workspaces
     def close(self) -> None:
@@ -2287,32 +2436,6 @@ def _program(program: Any) -> str:
     if program not in ("train", "evaluate", "predict"):
         raise unknown("program", program, ("train", "evaluate", "predict"))
     return str(program)
-
-
-def unpack_x_y_sample_weight(data: Any) -> tuple[Any, Any, Any]:
-    """Return samples, targets and sample weights of a batch, with None for absent ones.
-
-    Parameters
-    ----------
-    data : object
-        ``x``, ``(x,)``, ``(x, y)`` or ``(x, y, sample_weight)``.
-
-    Returns
-    -------
-    tuple
-        ``(x, y, sample_weight)``.
-
-    Raises
-    ------
-    ValueError
-        If the batch has more parts.
-    """
-    given = tuple(data) if isinstance(data, list | tuple) else (data,)
-    if len(given) > 3:
-        raise ValueError(
-            f"a batch is x, (x, y) or (x, y, sample_weight), got {len(given)} parts"
-        )
-    return (*given, None, None)[:3]
 
 
 def _returned(

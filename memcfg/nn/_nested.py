@@ -9,6 +9,7 @@ from memcfg.nn._nesting import Structure, unique
 from memcfg.nn.layers._layer import (
     Input,
     Layer,
+    Node,
     Scope,
     SymbolicTensor,
     members,
@@ -52,6 +53,11 @@ class Nested(Layer):
         self._weight_specs = ()
         node = self._node(operands, results, ((), mode) if mode else None)
         return network.gives.pack(node.outputs)
+
+    def _arguments_of(self, node: Node) -> tuple[Sequence[Any], dict[str, Any]]:
+        """Return the inputs in the model's structure."""
+        _, options = node.details or ((), {})
+        return (self.model._built_network().takes.pack(node.inputs),), dict(options)
 
     def __repr__(self) -> str:
         return repr(self.model)

@@ -70,8 +70,8 @@ def save(model: Any, filepath: str | os.PathLike[str], overwrite: bool) -> None:
     path = os.fspath(filepath)
     if not path.endswith(".memcfg"):
         raise ValueError(
-            f"a model's file name must end in '.memcfg', got {path!r}. To save weights "
-            "alone, use save_weights('x.weights.safetensors')"
+            f"a model's file name must end in '.memcfg' or '.keras', got {path!r}. To "
+            "save weights alone, use save_weights('x.weights.safetensors')"
         )
     with model._lock.turn():
         model._gather()
@@ -223,8 +223,8 @@ class _Writer:
         A user's class may return them from ``get_config`` instead, as in Keras.
         """
         kind = type(value)
-        get_config = getattr(kind, "get_config", Layer.get_config)
-        if get_config is Layer.get_config or is_ours(kind):
+        get_config = kind.get_config
+        if get_config.__module__.startswith("memcfg.nn."):
             result = constructor_arguments(value, complete=not is_ours(kind))
         else:
             result = dict(get_config(value))

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from memcfg.nn._model import Model, Parts
 from memcfg.nn._network import Network
+from memcfg.nn.exchange._architecture import sequential_config, stacked, started
+from memcfg.nn.exchange._custom_objects import CustomObjectScope
 from memcfg.nn.layers._layer import (
     Input,
     InputLayer,
@@ -16,7 +18,7 @@ from memcfg.nn.layers._layer import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from memcfg.config import DTypePolicy
 
@@ -83,6 +85,28 @@ class Sequential(Model):
             self.add(layer)
         if not trainable:
             self.trainable = False
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the layers with their settings, as Keras writes them."""
+        if type(self) is Sequential:
+            return sequential_config(self)
+        return super().get_config()
+
+    @classmethod
+    def from_config(
+        cls, config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None
+    ) -> Any:
+        """Build a model from the result of `get_config`; see `Model.from_config`."""
+        if "layers" not in config:
+            return super().from_config(config, custom_objects)
+        with CustomObjectScope(custom_objects):
+            layers = stacked(config)
+        if layers and isinstance(layers[0], InputLayer):
+            layers[0] = started(layers[0])
+        made = cls(layers, name=config.get("name"))
+        if config.get("trainable") is False:
+            object.__setattr__(made._as_layer(), "_trainable", False)
+        return made
 
     @property
     def built(self) -> bool:

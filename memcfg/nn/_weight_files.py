@@ -36,6 +36,7 @@ __all__ = [
     "check_file_name",
     "check_list",
     "read_file",
+    "read_matching",
     "write_file",
 ]
 
@@ -267,6 +268,12 @@ class WeightFile:
         except FormatError as error:
             raise _damaged(self.where, error) from None
 
+    def has(self, weight: Weight | Entry) -> bool:
+        """Return whether there is a tensor of a weight's key, shape and dtype."""
+        known = self._tensors.get(weight.key, {"shape": None, "dtype": ""})
+        same = known["shape"] == weight.shape
+        return bool(same and known["dtype"] == _CODES[weight.dtype])
+
     def verify(self) -> None:
         """Read the whole file into memory and check its checksum.
 
@@ -315,6 +322,20 @@ def read_file(
     try:
         with WeightFile(path, len(_header(weights))) as file:
             return file.read(weights, key_of)
+    except FormatError as error:
+        raise _damaged(os.fspath(path), error) from None
+
+
+def read_matching(
+    path: str | os.PathLike[str], weights: Sequence[Weight]
+) -> list[tuple[Weight, Floats]]:
+    """Read the weights that a safetensors file has in the shapes of the model."""
+    try:
+        with WeightFile(path) as file:
+            found = [each for each in weights if file.has(each)]
+            keys = {each.key for each in found}
+            values = file.read(found, lambda name: name if name in keys else None)
+            return list(zip(found, values, strict=True))
     except FormatError as error:
         raise _damaged(os.fspath(path), error) from None
 

@@ -12,17 +12,22 @@ import numpy as np
 from memcfg._checks import unknown
 from memcfg.nn._argument_checks import constant, integer
 from memcfg.nn._keras_names import absent
+from memcfg.nn.exchange._configs import (
+    deserialize_keras_object,
+    serialize_keras_object,
+)
 from memcfg.nn.layers import Activation, ReLU
 from memcfg.nn.layers._layer import operation
 from memcfg.nn.layers._operators import AlongLast, Function, Joined
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from memcfg.nn.layers import SymbolicTensor
 
 __all__ = [
     "celu",
+    "deserialize",
     "elu",
     "exponential",
     "gelu",
@@ -41,6 +46,7 @@ __all__ = [
     "relu",
     "relu6",
     "selu",
+    "serialize",
     "sigmoid",
     "silu",
     "soft_shrink",
@@ -675,6 +681,7 @@ def threshold(x: SymbolicTensor, threshold: float, default_value: float) -> Any:
 
 
 hard_swish, swish = hard_silu, silu
+_NO_ACTIVATIONS = {"deserialize", "get", "serialize"}
 
 
 def get(identifier: Any) -> Callable[..., Any]:
@@ -700,8 +707,59 @@ def get(identifier: Any) -> Callable[..., Any]:
     if callable(identifier):
         result: Callable[..., Any] = identifier
         return result
-    if identifier not in __all__ or identifier == "get":
-        raise unknown("activation", str(identifier), sorted(set(__all__) - {"get"}))
+    if isinstance(identifier, dict):
+        return deserialize(identifier)
+    if identifier not in __all__ or identifier in _NO_ACTIVATIONS:
+        raise unknown(
+            "activation", str(identifier), sorted({*__all__} - _NO_ACTIVATIONS)
+        )
     result = globals()[identifier]
     assert callable(result)
     return result
+
+
+def serialize(activation: Callable[..., Any]) -> Any:
+    """Return the name of an activation, or a function of yours as a configuration.
+
+    Parameters
+    ----------
+    activation : callable
+        A function of this module, or a named function.
+
+    Returns
+    -------
+    str or dict
+        What `deserialize` reads.
+
+    Raises
+    ------
+    TypeError
+        If the function is a lambda.
+    """
+    result = serialize_keras_object(activation)
+    return result["config"] if result["module"] == "builtins" else result
+
+
+def deserialize(
+    config: Any, custom_objects: Mapping[str, Any] | None = None
+) -> Callable[..., Any]:
+    """Return the activation of a name or a configuration.
+
+    Parameters
+    ----------
+    config : str or dict
+        What `serialize` returned.
+    custom_objects : mapping of str to callable, optional
+        Your own functions by name.
+
+    Returns
+    -------
+    callable
+        The function.
+
+    Raises
+    ------
+    FormatError, ValueError
+        If no activation has the name.
+    """
+    return get(deserialize_keras_object(config, custom_objects))

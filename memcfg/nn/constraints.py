@@ -8,6 +8,7 @@ from memcfg._checks import unknown
 from memcfg.nn._argument_checks import integer, nonnegative, real
 from memcfg.nn._attributes import FixedAttributes
 from memcfg.nn._keras_names import absent
+from memcfg.nn.exchange._configs import Configured, functions_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,7 +33,7 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 _EPSILON = 1e-7  # Keras's backend.epsilon()
 
 
-class Constraint(FixedAttributes):
+class Constraint(FixedAttributes, Configured):
     """Base class of the constraints.
 
     A subclass overrides ``__call__``, which returns the constrained weight, made of the
@@ -45,8 +46,9 @@ class Constraint(FixedAttributes):
     >>> class Bounded(mc.nn.Constraint):
     ...     def __call__(self, w):
     ...         return mc.nn.ops.clip(w, -1, 1)
-    >>> mc.nn.Dense(3, kernel_constraint=Bounded()).get_config()["kernel_constraint"]
-    Bounded()
+    >>> mc.nn.Dense(3, kernel_constraint=Bounded()).get_config()["kernel_constraint"][
+    ...     "class_name"]
+    'Bounded'
     """
 
     __slots__ = ()
@@ -79,32 +81,6 @@ class Constraint(FixedAttributes):
         """
         del builder, tensor
         return None
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor.
-
-        Returns
-        -------
-        dict
-            The arguments by name. A subclass with arguments returns them.
-        """
-        return dict(self._settings())
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Any:
-        """Create a constraint from the result of `get_config`.
-
-        Parameters
-        ----------
-        config : dict
-            The arguments of the constructor.
-
-        Returns
-        -------
-        Constraint
-            The constraint.
-        """
-        return cls(**config)
 
 
 class NonNeg(Constraint):
@@ -276,6 +252,8 @@ def get_constraint(constraint: Any) -> Constraint | None:
         return made
     if isinstance(constraint, type) and issubclass(constraint, Constraint):
         return constraint()
+    if isinstance(constraint, dict):
+        return get_constraint(deserialize(constraint))
     names = [name for name in _CONSTRAINTS if name.islower()]
     if isinstance(constraint, str):
         raise unknown("constraint", constraint, names)
@@ -283,3 +261,6 @@ def get_constraint(constraint: Any) -> Constraint | None:
         "a constraint must be MaxNorm(...), another of nn.constraints, a subclass of "
         f"Constraint or a name, got {constraint!r}"
     )
+
+
+serialize, deserialize, get = functions_of("constraints", Constraint, get_constraint)

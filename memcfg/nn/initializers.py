@@ -15,6 +15,7 @@ from memcfg.nn._argument_checks import integer, nonnegative, real
 from memcfg.nn._attributes import FixedAttributes, snake_case
 from memcfg.nn._keras_names import absent
 from memcfg.nn._random import fixed_seed, next_seed
+from memcfg.nn.exchange._configs import Configured, functions_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +41,8 @@ __all__ = [
     "VarianceScaling",
     "Zeros",
     "constant",
+    "deserialize",
+    "get",
     "glorot_normal",
     "glorot_uniform",
     "he_normal",
@@ -51,6 +54,7 @@ __all__ = [
     "orthogonal",
     "random_normal",
     "random_uniform",
+    "serialize",
     "truncated_normal",
     "variance_scaling",
     "zeros",
@@ -64,7 +68,7 @@ _TRUNCATED_DEVIATION = 0.87962566103423978
 _CHUNK = 2**16  # the largest temporary of `_truncated_normal`, in elements
 
 
-class Initializer(FixedAttributes):
+class Initializer(FixedAttributes, Configured):
     """Base class of the initializers, which draw the first values of weights.
 
     `seed` is the seed that the caller fixed, or None to use the layer's seed.
@@ -629,6 +633,8 @@ def get_initializer(initializer: Any) -> Initializer:
         return _BY_NAME[initializer]()
     if isinstance(initializer, type) and issubclass(initializer, Initializer):
         return initializer()
+    if isinstance(initializer, dict):
+        return get_initializer(deserialize(initializer))
     if isinstance(initializer, type) or not callable(
         getattr(initializer, "draw", None)
     ):
@@ -638,3 +644,6 @@ def get_initializer(initializer: Any) -> Initializer:
         )
     result: Initializer = initializer
     return result
+
+
+serialize, deserialize, get = functions_of("initializers", Initializer, get_initializer)

@@ -20,7 +20,9 @@ import numpy as np
 from memcfg._checks import unknown
 from memcfg.nn._argument_checks import integer, nonnegative, real
 from memcfg.nn._attributes import FixedAttributes, check_name, snake_case
+from memcfg.nn._keras_arguments import takes_arguments
 from memcfg.nn._keras_names import absent
+from memcfg.nn.exchange._configs import Configured, functions_of
 from memcfg.nn.layers._layer import (
     Layer,
     SymbolicTensor,
@@ -278,7 +280,7 @@ class _OfLoss(Layer):
         return self.loss.trace(builder, y_true, y_pred, weights)
 
 
-class Loss(FixedAttributes):
+class Loss(FixedAttributes, Configured):
     """Base class of the losses.
 
     A subclass overrides `call`, which computes the loss of each sample with operators.
@@ -1774,8 +1776,9 @@ def of_samples(kind: Any) -> Callable[..., Any]:
         for each in own
     )
     call.__doc__ += _RESULT
-    call.kind = kind  # type: ignore[attr-defined]
-    return call
+    made = takes_arguments(call)
+    made.kind = kind  # type: ignore[attr-defined]
+    return made
 
 
 _DOCUMENTATION = """{summary}
@@ -1854,3 +1857,7 @@ def get_loss(loss: Any) -> Loss:
             f"or a function of y_true and y_pred, got {loss!r}"
         )
     return _Function(loss)
+
+
+serialize, deserialize, get = functions_of("losses", Loss, get_loss, "name")
+__all__ += ["deserialize", "get", "serialize"]

@@ -7,6 +7,7 @@ value of the metric is computed from the sums when it is read.
 from __future__ import annotations
 
 import inspect
+from contextlib import suppress
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -17,6 +18,7 @@ from memcfg.nn import losses
 from memcfg.nn._argument_checks import integer, nonnegative, real
 from memcfg.nn._attributes import FixedAttributes, check_name, snake_case
 from memcfg.nn._keras_names import absent
+from memcfg.nn.exchange._configs import Configured, functions_of, own_arguments
 from memcfg.nn.initializers import get_initializer
 from memcfg.nn.layers._layer import Layer, SymbolicTensor, Variable, WeightSpec
 from memcfg.nn.layers._operators import constant_tensor
@@ -44,7 +46,7 @@ from memcfg.nn.losses import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -317,7 +319,22 @@ class _Held(Layer):
         return super().__getstate__() | {"_weight_specs": self._weight_specs}
 
 
-class Metric(FixedAttributes):
+def _with_arguments(init: Callable[..., None]) -> Callable[..., None]:
+    """Make a constructor keep its arguments, which need not be attributes."""
+    signature = inspect.signature(init)
+
+    @wraps(init)
+    def call(self: Any, *args: Any, **options: Any) -> None:
+        if getattr(self, "_given", None) is None:  # the outermost constructor
+            with suppress(TypeError):  # which `init` explains
+                _, *given = signature.bind(self, *args, **options).arguments.items()
+                object.__setattr__(self, "_given", dict(given))
+        init(self, *args, **options)
+
+    return call
+
+
+class Metric(FixedAttributes, Configured):
     """Base class of the metrics.
 
     A subclass overrides `values`, whose mean is the metric, or `trace` and `result`:
@@ -363,7 +380,7 @@ class Metric(FixedAttributes):
     5.0
     """
 
-    __slots__ = ("_held", "_of", "_sums", "name")
+    __slots__ = ("_given", "_held", "_of", "_sums", "name")
 
     count: ClassVar[int] = 2  # the number of ids that `trace` returns
     _labels: ClassVar[bool] = False  # whether targets are integer labels
@@ -371,6 +388,7 @@ class Metric(FixedAttributes):
     # Whether a user's `update_state` says how batches are counted.
     updates_itself: ClassVar[bool] = False
 
+    @_with_arguments
     def __init__(
         self,
         dtype: str | None = None,
@@ -389,6 +407,8 @@ class Metric(FixedAttributes):
         """Make `result` take the sums of `update_state` by default."""
         super().__init_subclass__(**options)
         own = vars(cls)
+        if "__init__" in own:
+            cls.__init__ = _with_arguments(cls.__init__)  # type: ignore[method-assign]
         if "update_state" in own:
             cls.updates_itself = not cls.__module__.startswith("memcfg.nn.")
         if "result" in own and len(inspect.signature(own["result"]).parameters) > 1:
@@ -472,6 +492,17 @@ class Metric(FixedAttributes):
     def variables(self) -> list[Variable]:
         """The variables that `add_variable` made."""
         return [] if self._held is None else self._held.weights
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor, as Keras writes them.
+
+        Returns
+        -------
+        dict
+            The arguments by name; objects among them as configurations. A subclass
+            with arguments of its own returns them too.
+        """
+        return {"name": self.name, "dtype": "float32"} | own_arguments(self)
 
     @property
     def direction(self) -> str | None:
@@ -2335,6 +2366,12 @@ class _Unions(Metric):
 
     count: ClassVar[int] = 1
 
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Any:
+        """Create a metric from its arguments, of which Keras has a dtype of labels."""
+        given = {key: each for key, each in config.items() if each != "int32"}
+        return super().from_config(given)
+
     def __init__(
         self,
         num_classes: int,
@@ -2713,3 +2750,7 @@ def get_metric(
         raise ValueError(
             f"the metric {metric!r} needs arguments: pass a {result.__name__}(...)"
         ) from None
+
+
+serialize, deserialize, get = functions_of("metrics", Metric, get_metric)
+__all__ += ["deserialize", "get", "serialize"]

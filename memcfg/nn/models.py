@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
 from memcfg import plan as planning
@@ -24,7 +25,7 @@ from memcfg.nn._attributes import FixedAttributes, check_name
 from memcfg.nn._keras_arguments import takes_arguments
 from memcfg.nn._keras_names import absent
 from memcfg.nn._model import Model
-from memcfg.nn._nested import Nested
+from memcfg.nn._nested import Nested, symbolic
 from memcfg.nn._nesting import Structure
 from memcfg.nn._saving import (
     FORMAT,
@@ -37,12 +38,17 @@ from memcfg.nn._saving import (
 )
 from memcfg.nn._sequential import Sequential
 from memcfg.nn._weight_files import Entry, WeightFile
+from memcfg.nn.exchange._architecture import again
+from memcfg.nn.exchange._configs import deserialize_keras_object
+from memcfg.nn.exchange._custom_objects import CustomObjectScope
+from memcfg.nn.exchange._keras_files import is_of_keras, load_model_of_keras
 from memcfg.nn.layers._attention import ATTENTION, CallOptions
 from memcfg.nn.layers._layer import (
     InputLayer,
     Layer,
     Node,
     Place,
+    SymbolicTensor,
     filled_in,
     inner_layers,
     operation,
@@ -51,17 +57,24 @@ from memcfg.nn.layers._layer import (
 from memcfg.nn.training._tracing import trace_layers
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from memcfg.nn.layers._layer import SymbolicTensor
-
-__all__ = ["Model", "Sequential", "load_model", "save_model"]
+__all__ = [
+    "Model",
+    "Sequential",
+    "clone_model",
+    "load_model",
+    "model_from_json",
+    "save_model",
+]
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
     __getattr__ = absent(__name__)
 
 _FLOAT32 = ("float32", False)  # the dtype policy of layers in files without one
 _SHAPE = read_list(read_count)
+# ImportError: of what only some files need
+_REFUSALS = (OSError, TypeError, ValueError, MemoryError, ImportError)
 MAX_OPS = 100_000  # limit on a loaded model's inference graph: some 30 s of tracing
 _NOT_FINITE = {str(number): number for number in (math.inf, -math.inf, math.nan)}
 _RENAMED = {"layers.Bound": "layers.OfNumber"}  # old class names, in older files
@@ -92,12 +105,12 @@ def load_model(
     custom_objects: Mapping[str, Any] | None = None,
     compile: bool = True,  # noqa: A002  (Keras's name)
 ) -> Model:
-    """Load a whole model from a file that `Model.save` wrote.
+    """Load a whole model from a file that `Model.save` or Keras wrote.
 
     Parameters
     ----------
     filepath : str or path-like
-        The file.
+        The file: ``.memcfg``, or ``.keras`` or ``.h5`` in Keras's format.
     custom_objects : mapping of str to type or callable, optional
         Your own classes and functions by name: models, layers, losses, metrics.
     compile : bool, default True
@@ -115,20 +128,151 @@ def load_model(
     FormatError
         If the file is damaged, holds no model, names an unknown class or function, or
         its model has more than 100,000 ops.
+    ImportError
+        If it is a file of Keras and h5py is not installed.
     WeightsError
         If the tensors in the file do not match the model.
     TypeError, ValueError
         If a constructor or a layer rejects an argument in the file.
     MemoryError
         If there is not enough memory for the weights.
+
+    Warns
+    -----
+    RuntimeWarning
+        If the state of an optimizer in a file of Keras is not read.
+
+    Notes
+    -----
+    Nothing in a file is executed. A file of Keras with a lambda, or with a layer or a
+    setting that memcfg does not have, is refused.
     """
     where = os.fspath(filepath)
+    if is_of_keras(filepath):
+        with _reading(where), CustomObjectScope(custom_objects):
+            made: Model = load_model_of_keras(filepath, compiled=compile)
+            return made
     try:
         file = WeightFile(filepath)
     except FormatError as error:
         raise FormatError(f"{where} holds no model: {error}") from None
     with file:
         return _loaded(file, custom_objects or {}, compiled=compile)
+
+
+def model_from_json(
+    json_string: str, custom_objects: Mapping[str, Any] | None = None
+) -> Model:
+    """Build a model, with new weights, from the text that `Model.to_json` returned.
+
+    Parameters
+    ----------
+    json_string : str
+        The text, of memcfg or of Keras.
+    custom_objects : mapping of str to type or callable, optional
+        Your own classes and functions by name.
+
+    Returns
+    -------
+    Model
+        The model, which is not compiled.
+
+    Raises
+    ------
+    FormatError
+        If the text describes no model, or names what is not known.
+    TypeError, ValueError
+        If a constructor or a layer rejects an argument.
+    """
+    document = read_json(json_string, "model")
+    with _reading("the text"), CustomObjectScope(custom_objects):
+        model = deserialize_keras_object(document)
+        if not isinstance(model, Model):
+            raise FormatError("the text describes no model")
+        if model.built:
+            trace_layers(model._built_network())
+    return model
+
+
+def clone_model(
+    model: Model,
+    input_tensors: Any = None,
+    clone_function: Callable[[Any], Any] | None = None,
+    call_function: Callable[..., Any] | None = None,
+    recursive: bool = False,
+) -> Model:
+    """Build a model of the same architecture, with layers and weights of its own.
+
+    Parameters
+    ----------
+    model : Model
+        A `Sequential`, a model between symbolic tensors, or a model of your own class
+        with a ``get_config``.
+    input_tensors : SymbolicTensor or sequence of SymbolicTensor, optional
+        Tensors to start from instead of new inputs.
+    clone_function : callable, optional
+        A function of a layer that returns the layer to take for it. None: a new layer
+        with the same settings.
+    call_function : callable, optional
+        A function ``call(layer, *args, **kwargs)`` that calls a new layer. None:
+        ``layer(*args, **kwargs)``.
+    recursive : bool, default False
+        Whether `clone_function` is called for the layers of inner models instead of
+        for the inner models.
+
+    Returns
+    -------
+    Model
+        The model, which is not compiled.
+
+    Raises
+    ------
+    TypeError
+        If a layer cannot be described by its ``get_config``.
+    ValueError
+        If the class is your own, and other arguments are given.
+    RuntimeError
+        If the model's shapes are not known.
+
+    See Also
+    --------
+    copy.deepcopy : Copy a model with its weights.
+    """
+    copied = clone_function or _copied
+
+    def copy_of(layer: Any) -> Any:
+        inner = getattr(layer, "model", None) if isinstance(layer, Nested) else None
+        if inner is None:
+            return copied(layer)
+        if recursive:
+            return clone_model(inner, None, clone_function, call_function, True)
+        return copied(inner)
+
+    own = type(model) not in (Model, Sequential)
+    given = (input_tensors, clone_function, call_function)
+    if own and any(each is not None for each in given):
+        raise ValueError(
+            f"{type(model).__name__} is a class of your own, of which only the "
+            "constructor makes another model: clone_model takes no other arguments"
+        )
+    if own:
+        made: Model = type(model).from_config(model.get_config())
+        return made
+    if isinstance(model, Sequential) and not model.built:
+        return Sequential([copy_of(layer) for layer in model._stacked()], model.name)
+    starts = None if input_tensors is None else symbolic(input_tensors, "inputs")[0]
+    call = call_function or (lambda layer, *args, **options: layer(*args, **options))
+    network = model._built_network()
+    inputs, outputs, layers = again(network, copy_of, starts, call)
+    if isinstance(model, Sequential) and starts is None and call_function is None:
+        start = inputs if isinstance(inputs, SymbolicTensor) else inputs[0]
+        return Sequential([start, *(layers[e] for e in model._stacked())], model.name)
+    return Model(inputs, outputs, name=model.name)
+
+
+def _copied(layer: Any) -> Any:
+    """Return a new layer with the settings of another."""
+    return type(layer).from_config(layer.get_config())
 
 
 def _loaded(file: WeightFile, custom: Mapping[str, Any], *, compiled: bool) -> Model:
@@ -138,30 +282,37 @@ def _loaded(file: WeightFile, custom: Mapping[str, Any], *, compiled: bool) -> M
         raise FormatError(f"{where} holds weights but no model: use load_weights")
     document = read_json(notes["model"], "model")
     reader = _Reader(custom, where)
+    with _reading(where):
+        model = reader.read(document)
+        settings = document["compile"]
+        if compiled and settings is not None:
+            reader.compile(model, settings)
+        steps, unread = _state_of(settings)
+        trace_layers(model._built_network())
+        with model._lock.turn():
+            wanted = entries(model)
+            values = file.read([*wanted, *(() if compiled else unread)])
+            set_values(
+                model,
+                zip(wanted, values, strict=False),
+                steps if compiled else None,
+            )
+    return model
+
+
+@contextmanager
+def _reading(where: str) -> Iterator[None]:
+    """Raise FormatError for descriptions that are malformed or too large."""
     with allowed_ops(MAX_OPS) as allowance:
         try:
-            model = reader.read(document)
-            settings = document["compile"]
-            if compiled and settings is not None:
-                reader.compile(model, settings)
-            steps, unread = _state_of(settings)
-            trace_layers(model._built_network())
-            with model._lock.turn():
-                wanted = entries(model)
-                values = file.read([*wanted, *(() if compiled else unread)])
-                set_values(
-                    model,
-                    zip(wanted, values, strict=False),
-                    steps if compiled else None,
-                )
+            yield
         except Exception as error:
             if allowance.is_exceeded:
                 raise _too_many(where) from None
-            if isinstance(error, OSError | TypeError | ValueError | MemoryError):
+            if isinstance(error, _REFUSALS):
                 raise
             problem = f"the description of its model is malformed: {error!r}"
             raise FormatError(f"{where}: {problem}") from error
-    return model
 
 
 def _state_of(settings: Any) -> tuple[int | None, list[Entry]]:

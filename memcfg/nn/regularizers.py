@@ -8,6 +8,7 @@ from memcfg._checks import unknown
 from memcfg.nn._argument_checks import nonnegative
 from memcfg.nn._attributes import FixedAttributes
 from memcfg.nn._keras_names import absent
+from memcfg.nn.exchange._configs import Configured, functions_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -20,10 +21,13 @@ __all__ = [
     "L2",
     "OrthogonalRegularizer",
     "Regularizer",
+    "deserialize",
+    "get",
     "l1",
     "l1_l2",
     "l2",
     "orthogonal_regularizer",
+    "serialize",
 ]
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
@@ -33,7 +37,7 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 _LEAST_NORM = 1e-12
 
 
-class Regularizer(FixedAttributes):
+class Regularizer(FixedAttributes, Configured):
     """Base class of the regularizers.
 
     A subclass overrides ``__call__``, which returns the penalty, a scalar made of the
@@ -256,6 +260,8 @@ def get_regularizer(regularizer: Any) -> Regularizer | None:
     if isinstance(regularizer, type) and issubclass(regularizer, Regularizer):
         made: Regularizer = regularizer()
         return made
+    if isinstance(regularizer, dict):
+        return get_regularizer(deserialize(regularizer))
     if isinstance(regularizer, str):
         names = [name for name in _REGULARIZERS if name.islower()]
         raise unknown("regularizer", regularizer, names)
@@ -263,3 +269,6 @@ def get_regularizer(regularizer: Any) -> Regularizer | None:
         "a regularizer must be L1(...), L2(...), L1L2(...) or a name, got "
         f"{regularizer!r}"
     )
+
+
+serialize, deserialize, get = functions_of("regularizers", Regularizer, get_regularizer)

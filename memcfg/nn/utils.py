@@ -6,8 +6,27 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from memcfg.nn._batch_parts import (
+    get_source_inputs,
+    is_keras_tensor,
+    pack_x_y_sample_weight,
+    standardize_dtype,
+    unpack_x_y_sample_weight,
+)
 from memcfg.nn._keras_names import absent
 from memcfg.nn._random import set_random_seed
+from memcfg.nn.exchange._configs import (
+    deserialize_keras_object,
+    serialize_keras_object,
+)
+from memcfg.nn.exchange._custom_objects import (
+    CustomObjectScope,
+    custom_object_scope,
+    get_custom_objects,
+    get_registered_name,
+    get_registered_object,
+    register_keras_serializable,
+)
 from memcfg.nn.loading._image_dataset import image_dataset_from_directory
 from memcfg.nn.loading._images import array_to_img, img_to_array, load_img, save_img
 from memcfg.nn.loading._progbar import Progbar
@@ -22,21 +41,34 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 __all__ = [
+    "CustomObjectScope",
     "Progbar",
     "PyDataset",
     "Sequence",
     "array_to_img",
+    "custom_object_scope",
+    "deserialize_keras_object",
+    "get_custom_objects",
+    "get_registered_name",
+    "get_registered_object",
+    "get_source_inputs",
     "image_dataset_from_directory",
     "img_to_array",
+    "is_keras_tensor",
     "load_img",
     "normalize",
+    "pack_x_y_sample_weight",
     "pad_sequences",
+    "register_keras_serializable",
     "save_img",
+    "serialize_keras_object",
     "set_random_seed",
     "split_dataset",
+    "standardize_dtype",
     "text_dataset_from_directory",
     "timeseries_dataset_from_array",
     "to_categorical",
+    "unpack_x_y_sample_weight",
 ]
 
 Sequence = PyDataset  # the name of Keras 2

@@ -180,11 +180,14 @@ class TestPolicy:
 
     def test_configs_tell_it(self):
         layer = nn.Dense(3, dtype=MIXED)
-        assert layer.get_config()["dtype"] == MIXED
+        assert layer.get_config()["dtype"]["config"] == {"name": MIXED}
         assert nn.Dense.from_config(layer.get_config()).compute_dtype == "bfloat16"
         written = {"config": {"name": MIXED}, "class_name": "DTypePolicy"}  # Keras's
         assert nn.Dense(3, dtype=written).compute_dtype == "bfloat16"
-        assert "dtype" not in nn.Dense(3).get_config()
+        config = nn.Dense(3).get_config()
+        assert config["dtype"]["config"] == {"name": "float32"}
+        mixed = nn.Sequential([nn.Dense.from_config(config)], dtype=MIXED)
+        assert mixed.layers[0].compute_dtype == "bfloat16"  # it was not given
 
 
 class TestGraph:

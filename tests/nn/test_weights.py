@@ -11,7 +11,7 @@ import pytest
 from safetensors.numpy import load_file, save, save_file
 
 import memcfg as mc
-from memcfg.errors import WeightsError
+from memcfg.errors import FormatError, WeightsError
 
 nn = mc.nn
 
@@ -237,8 +237,6 @@ def test_a_file_that_lies_changes_nothing_and_takes_no_memory(tmp_path, data):
 @pytest.mark.parametrize(
     ("start", "kind"),
     [
-        (b"\x89HDF\r\n\x1a\n", "an HDF5 file, as Keras"),
-        (b"PK\3\4", "a zip archive, as Keras, PyTorch and NumPy"),
         (b"\x80\2}q\0.", "a pickle"),
         (b"\x93NUMPY", "an array of NumPy's"),
         (b"something else", "truncated or has no header"),
@@ -251,6 +249,16 @@ def test_a_file_of_another_format_is_called_by_its_name(tmp_path, start, kind):
         dense().load_weights(path)
 
 
+@pytest.mark.parametrize("start", [b"\x89HDF\r\n\x1a\n", b"PK\3\4"])
+def test_a_damaged_file_of_keras_is_refused(tmp_path, start):
+    """Without h5py, which reads them, the error says what to install."""
+    path = tmp_path / "x.weights.h5"
+    path.write_bytes(start + bytes(100))
+    words = r"damaged|pip install memcfg\[h5\]"
+    with pytest.raises((FormatError, ImportError), match=words):
+        dense().load_weights(path)
+
+
 def test_a_header_that_is_a_list_is_refused(tmp_path):
     path = tmp_path / "w.safetensors"
     path.write_bytes((8).to_bytes(8, "little") + b"[1,2,3] ")
@@ -258,9 +266,9 @@ def test_a_header_that_is_a_list_is_refused(tmp_path):
         dense().load_weights(path)
 
 
-@pytest.mark.parametrize("suffix", [".h5", ".keras", ".npz", ".pt", ".PTH", ".ckpt"])
+@pytest.mark.parametrize("suffix", [".hdf5", ".keras", ".npz", ".pt", ".PTH", ".ckpt"])
 def test_a_name_of_another_format_is_refused(tmp_path, suffix):
-    """Keras's own convention, `x.weights.h5`, would have named what it is not."""
+    """`x.weights.h5` is a file that Keras reads, and others are not written."""
     path = tmp_path / f"x.weights{suffix}"
     with pytest.raises(ValueError, match=r"save them as '.*x\.weights\.safetensors'"):
         dense().save_weights(path)

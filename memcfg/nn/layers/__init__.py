@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from memcfg.nn._keras_names import absent
 from memcfg.nn.constraints import Constraint
+from memcfg.nn.exchange._configs import functions_of
 from memcfg.nn.layers import _operators
 from memcfg.nn.layers._activations import (
     ELU,
@@ -335,12 +336,16 @@ __all__ = [
     "add",
     "average",
     "concatenate",
+    "deserialize",
     "dot",
     "maximum",
     "minimum",
     "multiply",
+    "serialize",
     "subtract",
 ]
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
     __getattr__ = absent(__name__)
+
+serialize, deserialize, _ = functions_of("layers", Layer, lambda layer: layer)

@@ -26,6 +26,8 @@ from memcfg.nn.layers._masking import spread
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from memcfg.nn.layers._layer import Node
+
 __all__ = [
     "AdditiveAttention",
     "Attention",
@@ -72,6 +74,22 @@ class _Attending:
                 "another layer"
             )
         self._call = call
+
+    def _arguments_of(self: Any, node: Node) -> tuple[Sequence[Any], dict[str, Any]]:
+        """Return the list of sequences, and the options of the call."""
+        _, options = node.details or ((), {})
+        flags = {
+            "return_attention_scores": self._options.scores,
+            "use_causal_mask": self._options.causal,
+        }
+        given = dict(options) | {key: True for key, each in flags.items() if each}
+        if isinstance(self, Attention | AdditiveAttention):
+            return (list(node.inputs),), given
+        first, (*rest,) = node.inputs[:2], node.inputs[2:]
+        for name in ("key", "mask"):
+            if getattr(self._options, name):
+                given["attention_mask" if name == "mask" else name] = rest.pop(0)
+        return first, given
 
     @property
     def _options(self: Any) -> CallOptions:
@@ -424,7 +442,7 @@ class MultiHeadAttention(_Attending, Layer):
         dropout: float = 0.0,
         use_bias: bool = True,
         output_shape: int | None = None,
-        attention_axes: None = None,
+        attention_axes: int | Sequence[int] | None = None,
         sliding_window: None = None,
         flash_attention: bool | None = None,
         kernel_initializer: Any = "glorot_uniform",
@@ -441,7 +459,7 @@ class MultiHeadAttention(_Attending, Layer):
     ) -> None:
         _refuse_all(
             "MultiHeadAttention",
-            attention_axes=attention_axes,
+            attention_axes=None if attention_axes in (1, (1,), [1]) else attention_axes,
             sliding_window=sliding_window,
             use_gate=use_gate or None,
         )

@@ -28,12 +28,16 @@ from memcfg.nn._attributes import (
     FixedAttributes,
     automatic_name,
     check_name,
-    constructor_arguments,
     snake_case,
 )
 from memcfg.nn._keras_arguments import refusal, taken, takes_arguments
 from memcfg.nn._random import derive_seed, next_seed
 from memcfg.nn.constraints import get_constraint
+from memcfg.nn.exchange._configs import (
+    Configured,
+    own_arguments,
+    serialize_keras_object,
+)
 from memcfg.nn.initializers import get_initializer
 from memcfg.nn.regularizers import get_regularizer
 from memcfg.ops import op_type
@@ -614,7 +618,7 @@ class _LayerType(type):
         )
 
 
-class Layer(FixedAttributes, metaclass=_LayerType):
+class Layer(FixedAttributes, Configured, metaclass=_LayerType):
     """Base class of all layers.
 
     Calling a layer on the result of another connects them. A layer called in two
@@ -1248,6 +1252,14 @@ class Layer(FixedAttributes, metaclass=_LayerType):
                         "set self.layer = ... in the constructor"
                     )
 
+    def _arguments_of(self, node: Node) -> tuple[Sequence[Any], dict[str, Any]]:
+        """Return the arguments of a call of this layer, as its caller gives them."""
+        args, options = filled_in(node.details or ((), {}), node.inputs)
+        if args or options.keys() - {"training"}:
+            return args, options
+        one = self.arity == 1
+        return (node.inputs[0] if one else list(node.inputs),), options
+
     def _first_input(self) -> SymbolicTensor | None:
         """Return the input of a `Sequential` that starts with this layer, or None."""
         return None if self._first_shape is None else Input(self._first_shape)
@@ -1398,24 +1410,52 @@ class Layer(FixedAttributes, metaclass=_LayerType):
             self.require_rank(shapes[0], 3, "images (None, height, width, channels)")
 
     def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor that are attributes.
+        """Return the arguments of the constructor, as Keras writes them.
 
         Returns
         -------
         dict
-            The arguments by name. Subclasses with arguments that are not attributes of
-            the same name override this and add them, as in Keras.
+            The arguments by name; objects among them as configurations. Subclasses with
+            arguments that are not attributes of the same name override this and add
+            them, as in Keras.
         """
         result = {
             "name": self.name,
             "trainable": self.trainable,
-            **constructor_arguments(self),
+            "dtype": serialize_keras_object(self._policy),
+            **own_arguments(self),
         }
-        if self._policy_said:
-            result["dtype"] = self._policy.name
-        if "seed" in inspect.signature(type(self)).parameters:
+        accepted = inspect.signature(type(self)).parameters
+        if "seed" in accepted:
             result["seed"] = None if self._seed == self._drawn else self._seed
-        return result | {k: each for k, each in self._penalties().items() if each}
+        for name in accepted:
+            weight, _, what = name.rpartition("_")
+            if what == "initializer" and weight and not weight.startswith("moving"):
+                result |= {f"{weight}_regularizer": None, f"{weight}_constraint": None}
+        penalties = self._penalties()
+        given = {name: each for name, each in penalties.items() if each is not None}
+        return {**result, **serialize_keras_object(given)}
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Any:
+        """Create a layer from the result of `get_config`.
+
+        Parameters
+        ----------
+        config : mapping of str to object
+            The arguments of the constructor; configurations among them are read. A
+            dtype policy that is the default one is taken for one that was not given.
+
+        Returns
+        -------
+        Layer
+            The layer.
+        """
+        given = dict(config)
+        dtype = given.get("dtype")
+        if dtype is not None and as_policy(dtype) == dtype_policy():
+            del given["dtype"]
+        return super().from_config(given)
 
     def _penalties(self) -> dict[str, Any]:
         """Return the regularizers and constraints by name of the argument."""
@@ -1425,22 +1465,6 @@ class Layer(FixedAttributes, metaclass=_LayerType):
         for name, constraint in self._constraints.items():
             result[f"{name}_constraint"] = constraint
         return result | {"activity_regularizer": self.activity_regularizer}
-
-    @classmethod
-    def from_config(cls, config: Mapping[str, Any]) -> Any:
-        """Create a layer from the result of `get_config`.
-
-        Parameters
-        ----------
-        config : mapping of str to object
-            The arguments of the constructor.
-
-        Returns
-        -------
-        Layer
-            The layer.
-        """
-        return cls(**config)
 
     def _claim(self, owner: object) -> None:
         """Assign the layer to a model that already holds its weights' values."""
@@ -2210,6 +2234,25 @@ class InputLayer(Layer):
         self.shape = shape
         self.dtype = dtype
         self.batch_size = batch_size
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of Keras's layer of this name."""
+        return {
+            "batch_shape": (self.batch_size, *self.shape),
+            "dtype": self.dtype,
+            "sparse": False,
+            "ragged": False,
+            "name": self.name,
+            "optional": False,
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Any:
+        """Create the layer of an input from Keras's arguments."""
+        given = dict(config)
+        if "batch_input_shape" in given:  # as Keras 2 wrote it
+            given["batch_shape"] = given.pop("batch_input_shape")
+        return Input(**given).node.layer
 
     def _take(self, name: str, value: Any) -> None:
         """Set the dtype of the data."""

@@ -222,7 +222,19 @@ def _drop_channels(layer: Any, scope: Scope, inputs: Sequence[int]) -> int:
     return scope.apply("multiply", broadcast(scope, (inputs[0], kept)))[0]
 
 
-class SpatialDropout2D(Layer):
+class _SpatialDropout(Layer):
+    """Base class of the layers that drop whole channels."""
+
+    __slots__ = ()
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments that Keras's layer takes, without `trainable`."""
+        config = super().get_config()
+        del config["trainable"]
+        return config
+
+
+class SpatialDropout2D(_SpatialDropout):
     """Drop whole channels of images while training, as `Dropout` does elements.
 
     Parameters
@@ -264,7 +276,7 @@ class SpatialDropout2D(Layer):
         _with_seed(self, seed, name)
 
 
-class SpatialDropout1D(Layer):
+class SpatialDropout1D(_SpatialDropout):
     """Drop whole channels of sequences while training, as `Dropout` does elements.
 
     Parameters
@@ -295,7 +307,7 @@ class SpatialDropout1D(Layer):
         self.require_rank(shapes[0], 2, "sequences (None, steps, channels)")
 
 
-class SpatialDropout3D(Layer):
+class SpatialDropout3D(_SpatialDropout):
     """Drop whole channels of volumes while training, as `Dropout` does elements.
 
     Parameters

@@ -96,6 +96,16 @@ class StepByStep:
         self.know_batch(several[0])
         return Layer.__call__(self, several, mask=mask, training=training)
 
+    def _arguments_of(
+        self: Any, node: Node
+    ) -> tuple[tuple[SymbolicTensor], dict[str, Any]]:
+        """Return the sequences and the initial states."""
+        _, options = node.details or ((), {})
+        sequences, *states = node.inputs
+        if states:
+            return (sequences,), {**options, "initial_state": states}
+        return (sequences,), dict(options)
+
     def _operands(self: Any, inputs: Any) -> tuple[SymbolicTensor, ...]:
         """Check one tensor or several, whose number is already checked."""
         several = inputs if len(inputs) > 1 else inputs * 2

@@ -21,7 +21,7 @@ from memcfg.nn.layers._masking import spread
 from memcfg.nn.layers._rnn import StepByStep, sequences_and_states
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["Bidirectional", "TimeDistributed", "Wrapper", "only_layer"]
 
@@ -91,13 +91,26 @@ class Bidirectional(Layer):
             backward_layer._release()
             backward_layer.__setstate__({"go_backwards": not layer.go_backwards})
             for _, leaf in backward_layer._leaves():
-                leaf.__setstate__({"_seed": next_seed()})
+                seed = next_seed()
+                leaf.__setstate__({"_seed": seed, "_drawn": seed})
         if backward_layer.name == layer.name:  # weights are named after both layers
             backward_layer.__setstate__({"name": f"backward_{layer.name}"})
         self.backward_layer = backward_layer
         _check_pair(layer, backward_layer)
         self.merge_mode = merge_mode
         super().__init__(name)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Any:
+        """Create the layer; outputs of masked steps are zeros without an argument."""
+        given = dict(config)
+        for name in ("layer", "backward_layer"):
+            inner = given.get(name)
+            own = inner.get("config") if isinstance(inner, dict) else None
+            if isinstance(inner, dict) and isinstance(own, dict):
+                left = {k: v for k, v in own.items() if k != "zero_output_for_mask"}
+                given[name] = inner | {"config": left}
+        return super().from_config(given)
 
     def __call__(
         self,

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from memcfg._checks import unknown
 from memcfg.nn._keras_names import ABSENT, absent
+from memcfg.nn.exchange._configs import serialize_keras_object
 from memcfg.nn.optimizers import schedules
 from memcfg.nn.optimizers._adafactor import Adafactor
 from memcfg.nn.optimizers._adam import Adam, Adamax, AdamW, Nadam
@@ -68,9 +69,10 @@ def serialize(optimizer: Optimizer) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``{"class_name": ..., "config": ...}``.
+        ``{"class_name": ..., "config": ...}``, and the module and registered name.
     """
-    return {"class_name": type(optimizer).__name__, "config": optimizer.get_config()}
+    result: dict[str, Any] = serialize_keras_object(optimizer)
+    return result
 
 
 def deserialize(

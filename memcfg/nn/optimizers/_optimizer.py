@@ -21,6 +21,7 @@ from memcfg._core import Counter
 from memcfg.errors import WeightsError
 from memcfg.nn._argument_checks import integer, nonnegative, real
 from memcfg.nn._attributes import FixedAttributes, automatic_name, check_name, constant
+from memcfg.nn.exchange._configs import Configured
 from memcfg.nn.optimizers.schedules import LearningRateSchedule, deserialize, serialize
 from memcfg.ops import op_type
 
@@ -135,7 +136,7 @@ class Updates:
         return self.builder.apply(kind, inputs, a, name=name, phase="backward")[0]
 
 
-class Optimizer(FixedAttributes):
+class Optimizer(FixedAttributes, Configured):
     """Base class of the optimizers.
 
     Parameters

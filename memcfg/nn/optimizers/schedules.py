@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from memcfg.nn._argument_checks import nonnegative, real
 from memcfg.nn._attributes import FixedAttributes
+from memcfg.nn.exchange._configs import Configured, serialize_keras_object
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
     from typing import Self
 
 __all__ = [
@@ -28,7 +29,7 @@ __all__ = [
 ]
 
 
-class LearningRateSchedule(FixedAttributes):
+class LearningRateSchedule(FixedAttributes, Configured):
     """Base class of the schedules.
 
     A subclass defines ``__call__(step)``, which returns the learning rate of a step,
@@ -65,12 +66,12 @@ class LearningRateSchedule(FixedAttributes):
         return self._settings()
 
     @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
+    def from_config(cls, config: Mapping[str, Any]) -> Self:
         """Create a schedule from its settings.
 
         Parameters
         ----------
-        config : dict
+        config : mapping of str to object
             The settings, as `get_config` returns them.
 
         Returns
@@ -507,10 +508,10 @@ def serialize(learning_rate_schedule: LearningRateSchedule) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``{"class_name": ..., "config": ...}``.
+        ``{"class_name": ..., "config": ...}``, and the module and registered name.
     """
-    kind = type(learning_rate_schedule)
-    return {"class_name": kind.__name__, "config": learning_rate_schedule.get_config()}
+    result: dict[str, Any] = serialize_keras_object(learning_rate_schedule)
+    return result
 
 
 def deserialize(
