@@ -35,7 +35,7 @@ VALUES = (
     ("data_format", CONVOLUTIONAL, "channels_first", "channels last"),
     ("reduction", "losses", "none", "a reduction to one number"),
     ("loss_scale_factor", None, 2.0, "gradients are float32: no `loss_scale_factor`"),
-    ("attention_axes", {"MultiHeadAttention"}, (1,), "attention over all steps"),
+    ("attention_axes", {"MultiHeadAttention"}, (2,), "attention over all steps"),
     ("use_gate", {"MultiHeadAttention", "GroupQueryAttention"}, True, "no gate"),
     ("sliding_window", {"GroupQueryAttention"}, 2, "attention over all steps"),
     ("weights", {"Embedding", "Bidirectional"}, [1], "`set_weights` for `weights`"),

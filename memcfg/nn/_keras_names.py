@@ -23,6 +23,8 @@ _TEXT = "turn text and categories into integers before training, with Dataset.ma
 ABSENT: Mapping[str, Mapping[str, str]] = {
     room: by_name(rows)
     for room, rows in {
+        **dict.fromkeys(("activations", "constraints", "losses", "metrics"), {}),
+        **dict.fromkeys(("models", "random", "regularizers"), {}),
         "": {
             "FloatDTypePolicy dtype_policies": "use nn.DTypePolicy",
             "mixed_precision": ("use memcfg.config.set_dtype_policy('mixed_bfloat16')"),
