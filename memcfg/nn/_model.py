@@ -389,11 +389,9 @@ class Model(FixedAttributes, Configured):
             else:
                 given = constants if isinstance(inputs, list | tuple) else constants[0]
             return self._as_layer()(given, training=training)
-        if training:
-            raise ValueError(
-                f"{self.name!r} is called on arrays for its predictions; training=True "
-                "is what fit and train_on_batch do"
-            )
+        if training:  # with dropout, and moving averages that move
+            mode = {"training": True}
+            return Variable.functions.at_once(self._as_layer(), (inputs,), mode)
         return self.predict_on_batch(inputs)
 
     def _as_layer(self) -> Nested:

@@ -5,6 +5,7 @@ Values are float32. Most are drawn in place, without temporaries of the weight's
 
 from __future__ import annotations
 
+import inspect
 import math
 from typing import TYPE_CHECKING, Any
 
@@ -119,9 +120,30 @@ class Initializer(FixedAttributes, Configured):
         Returns
         -------
         numpy.ndarray
-            float32 of `shape`.
+            float32 of `shape`: by default what ``__call__`` of a subclass returns.
+
+        Raises
+        ------
+        NotImplementedError
+            If a subclass defines neither.
         """
-        raise NotImplementedError
+        if type(self).__call__ is Initializer.__call__:
+            kind = type(self).__name__
+            raise NotImplementedError(f"{kind} must define __call__ or draw")
+        return np.asarray(self(shape, dtype="float32"), np.float32)
+
+
+class _Function(Initializer):
+    """An initializer from a user's function of a shape and a dtype."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+    def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
+        """Call the function."""
+        return np.asarray(self.function(shape, dtype="float32"), np.float32)
 
 
 class Zeros(Initializer):
@@ -635,12 +657,14 @@ def get_initializer(initializer: Any) -> Initializer:
         return initializer()
     if isinstance(initializer, dict):
         return get_initializer(deserialize(initializer))
+    if inspect.isfunction(initializer):
+        return _Function(initializer)
     if isinstance(initializer, type) or not callable(
         getattr(initializer, "draw", None)
     ):
         raise TypeError(
-            "an initializer must be a name or an instance such as GlorotUniform(), "
-            f"got {initializer!r}"
+            "an initializer must be a name, an instance such as GlorotUniform() or a "
+            f"function of shape and dtype, got {initializer!r}"
         )
     result: Initializer = initializer
     return result

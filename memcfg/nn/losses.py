@@ -91,7 +91,7 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
     __getattr__ = absent(__name__)
 
 _MEANS = ("sum_over_batch_size", "mean")
-_REDUCTIONS = (*_MEANS, "sum", "mean_with_sample_weight")
+_REDUCTIONS = (*_MEANS, "sum", "mean_with_sample_weight", "none", None)
 _LINEAR = ("dense", "bias", "conv2d")  # ops whose results are not probabilities
 _LOGARITHMS = {"softmax": "log_softmax", "sigmoid": "log_sigmoid"}
 
@@ -275,9 +275,23 @@ class _OfLoss(Layer):
             builder,
             weight[0] if weight else None,
             mask,
-            scaled=self.loss.reduction != "sum",
+            scaled=self.loss.reduction in (*_MEANS, "mean_with_sample_weight"),
         )
+        if self.loss.reduction in ("none", None):
+            values = self.loss.values(builder, y_true, y_pred)
+            return values if weights is None else _times(builder, values, weights)
         return self.loss.trace(builder, y_true, y_pred, weights)
+
+
+def _times(builder: Builder, values: int, weights: int) -> int:
+    """Multiply values by weights that may lack their last axes."""
+    shape, of = builder.shape(values), builder.shape(weights)
+    if of == (*shape, 1):
+        of = shape
+    ones = (1,) * (len(shape) - len(of))
+    (weights,) = builder.apply("reshape", (weights,), {"shape": (*of, *ones)})
+    (weights,) = builder.apply("broadcast_to", (weights,), {"shape": shape})
+    return builder.apply("multiply", (values, weights))[0]
 
 
 class Loss(FixedAttributes, Configured):
@@ -296,6 +310,7 @@ class Loss(FixedAttributes, Configured):
         How the losses of the samples become one number: their mean
         (``"sum_over_batch_size"``, ``"mean"``), their sum (``"sum"``), or their
         weighted sum divided by the sum of the weights (``"mean_with_sample_weight"``).
+        ``"none"`` or None keeps them, which `compile` refuses.
     dtype : str, optional
         ``"float32"`` or None.
 
@@ -304,7 +319,7 @@ class Loss(FixedAttributes, Configured):
     TypeError
         If the name is not a string.
     ValueError
-        If the reduction is unknown or keeps more than one number, the name is empty or
+        If the reduction is unknown, the name is empty or
         contains a slash, or the dtype is not ``"float32"``.
     """
 
@@ -320,7 +335,7 @@ class Loss(FixedAttributes, Configured):
         if reduction not in _REDUCTIONS:
             raise ValueError(
                 f"reduction must be one of {', '.join(map(repr, _REDUCTIONS))}, got "
-                f"{reduction!r}: training minimises a single number"
+                f"{reduction!r}"
             )
         if dtype not in (None, "float32"):
             raise ValueError(f"{kind}: dtype must be 'float32' or None, got {dtype!r}")

@@ -213,3 +213,25 @@ def test_bilinear_kernels_of_other_shapes_are_refused():
     for shape in ((4, 4, 2, 3), (4, 2, 2, 2), (4, 4)):
         with pytest.raises(ValueError, match="Bilinear can only initialize kernels"):
             nn.initializers.Bilinear().draw(shape, 0)
+
+
+def test_functions_and_classes_of_ones_own():
+    class Halves(mc.nn.Initializer):
+        def __call__(self, shape, dtype=None):
+            return mc.nn.ops.full(shape, 0.5)
+
+    class Nothing(mc.nn.Initializer):
+        pass
+
+    def rising(shape, dtype=None):
+        return np.arange(np.prod(shape), dtype=dtype).reshape(shape)
+
+    for initializer, values in ((Halves(), 0.5), (rising, np.arange(6).reshape(2, 3))):
+        layer = mc.nn.Dense(3, kernel_initializer=initializer)
+        model = mc.nn.Sequential([mc.nn.Input((2,)), layer])
+        assert np.all(model.get_weights()[0] == values)
+    with pytest.raises(NotImplementedError, match="Nothing must define __call__ or"):
+        mc.nn.Dense(3, kernel_initializer=Nothing())(np.ones((1, 2)))
+    layer = mc.nn.Dense(3, kernel_initializer=lambda shape, dtype: np.zeros(4))
+    with pytest.raises(ValueError, match="expected float32 of shape"):
+        layer(np.ones((1, 2)))

@@ -172,3 +172,37 @@ def test_in_a_function_regularizers_and_constraints_are_parts_of_it():
     penalty, unit = both(x)
     np.testing.assert_allclose(penalty, 12.5, rtol=1e-6)
     np.testing.assert_allclose(unit, [[0.6], [0.8]], rtol=1e-5)
+
+
+def test_a_model_computes_on_arrays_as_in_training():
+    nn.set_random_seed(0)
+    model = nn.Sequential(
+        [nn.Input((4,)), nn.Dense(3), nn.BatchNormalization(), nn.Dropout(0.5)]
+    )
+    x = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
+    before = model.get_weights()
+    first, second = model(x, training=True), model(x, training=True)
+    assert 0.3 < np.mean(first == 0) < 0.7
+    assert not np.array_equal(first, second)  # other numbers are drawn
+    assert np.all(model(x) != 0)
+    changed = [
+        not np.array_equal(a, b)
+        for a, b in zip(before, model.get_weights(), strict=True)
+    ]
+    assert changed == [False, False, False, False, True, True]  # the moving averages
+
+
+def test_a_loss_that_keeps_the_numbers_of_samples():
+    generator = np.random.default_rng(1)
+    y, p = generator.random((2, 3, 4, 2)).astype(np.float32)
+    expected = np.square(y - p).mean(-1)
+    weights = np.array([1, 2, 3], np.float32)
+    for none in ("none", None):
+        loss = nn.losses.MeanSquaredError(reduction=none)
+        np.testing.assert_allclose(loss(y, p), expected, rtol=1e-5)
+        np.testing.assert_allclose(
+            loss(y, p, weights), expected * weights[:, None], rtol=1e-5
+        )
+        model = nn.Sequential([nn.Input((2,)), nn.Dense(2)])
+        with pytest.raises(ValueError, match="minimises a single number"):
+            model.compile("sgd", loss)

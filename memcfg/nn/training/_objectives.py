@@ -138,7 +138,15 @@ def _mapped(loss: Any) -> Any:
         return {name: _mapped(each) for name, each in loss.items()}
     if isinstance(loss, list | tuple):
         return [_mapped(each) for each in loss]
-    return None if loss is None else get_loss(loss)
+    if loss is None:
+        return None
+    result = get_loss(loss)
+    if result.reduction in ("none", None):
+        raise ValueError(
+            f"the loss {result.name!r} has reduction={result.reduction!r}, but "
+            "training minimises a single number: choose 'sum_over_batch_size' or 'sum'"
+        )
+    return result
 
 
 def resolve(goals: Goals, network: Network) -> Objectives:
