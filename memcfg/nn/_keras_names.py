@@ -20,19 +20,11 @@ __all__ = ["ABSENT", "ATTRIBUTES", "NEVER_CALLED", "absent", "reason"]
 _DATA = "prepare data before training: memcfg.data.Dataset.map takes any function"
 _TEXT = "turn text and categories into integers before training, with Dataset.map"
 
-_COMPLETE = [
-    "activations",
-    "constraints",
-    "losses",
-    "metrics",
-    "models",
-    "random",
-    "regularizers",
-]
+_COMPLETE = ("activations", "constraints", "losses", "metrics", "models")
 ABSENT: Mapping[str, Mapping[str, str]] = {
     room: by_name(rows)
     for room, rows in {
-        **{each: {} for each in _COMPLETE},
+        **{each: {} for each in (*_COMPLETE, "random", "regularizers")},
         "": {
             "FloatDTypePolicy dtype_policies": "use nn.DTypePolicy",
             "mixed_precision": ("use memcfg.config.set_dtype_policy('mixed_bfloat16')"),

@@ -14,5 +14,5 @@ y = np.random.default_rng(1).normal(size=(32, 2))
 whole, parts = build(), build(gradient_accumulation_steps=4)
 whole.fit(x, y, batch_size=32, epochs=2, shuffle=False, verbose=0)
 parts.fit(x, y, batch_size=8, epochs=2, shuffle=False, verbose=0)
-for a, b in zip(whole.get_weights(), parts.get_weights()):
+for a, b in zip(whole.get_weights(), parts.get_weights(), strict=True):
     np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
