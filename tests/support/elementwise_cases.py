@@ -58,6 +58,11 @@ ATTRIBUTES = {
     "rtol": 1e-5,
     "atol": 1e-8,
     "b": 4.0,
+    "learning_rate_power": -0.5,
+    "l1_regularization_strength": 0.5,
+    "l2_regularization_strength": 0.25,
+    "l2_shrinkage_regularization_strength": 0.125,
+    "warmup_steps": 4.0,
 }
 SPECIAL = [
     0.0,
@@ -115,7 +120,7 @@ ROUGH = (
     *("tan", "sinc", "erfc", "erfinv", "bessel_i0", "cube_root", "sinh", "cosh"),
     *("arctanh", "arccosh", "arcsinh", "log_add_exp", "exp2", "squareplus"),
     *("squared_log_error", "log_cosh", "poisson"),
-    *("gelu", "mish", "silu", "tanh_shrink"),
+    *("gelu", "mish", "silu", "tanh_shrink", "ftrl"),
     *("divide_by_local_response", "gaussian"),
     *("binary_cross", "binary_focal", "categorical_focal", "kl_divergence_log"),
 )
