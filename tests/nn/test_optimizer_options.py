@@ -508,3 +508,44 @@ def test_a_step_that_loses_the_weights_is_told_of_by_the_next():
         model.fit(x, 0 * x, verbose=0)
     with pytest.raises(NonFiniteLossError, match="in step 2, because weights"):
         model.train_on_batch(x, 0 * x)
+
+
+class Noam(nn.optimizers.schedules.LearningRateSchedule):
+    """The rate of "Attention is all you need", by ops."""
+
+    def __init__(self, width, warmup):
+        self.width, self.warmup = width, warmup
+
+    def __call__(self, step):
+        step = nn.ops.cast(step, "float32") + 1.0
+        rising = step * self.warmup**-1.5
+        return self.width**-0.5 * nn.ops.minimum(nn.ops.rsqrt(step), rising)
+
+
+class Stairs(nn.optimizers.schedules.LearningRateSchedule):
+    """Python's conditions and ops."""
+
+    def __call__(self, step):
+        return 0.5 if step < 3 else nn.ops.exp(-0.1 * step)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "wanted"),
+    [
+        (Noam(32, 5), lambda n: 32**-0.5 * min((n + 1) ** -0.5, (n + 1) * 5**-1.5)),
+        (Stairs(), lambda n: 0.5 if n < 3 else np.exp(-0.1 * n)),
+    ],
+)
+def test_schedules_of_ones_own_may_call_ops(schedule, wanted):
+    layer = nn.Dense(1, use_bias=False)
+    model = nn.Sequential([nn.Input((1,)), layer])
+    model.compile(nn.SGD(schedule), nn.losses.MeanAbsoluteError())
+    x, y = np.ones((1, 1), np.float32), np.full((1, 1), -100, np.float32)
+    weight = model.get_weights()[0].item()
+    for step in range(12):  # the slope is 1
+        assert model.optimizer.learning_rate == pytest.approx(wanted(step), rel=1e-5)
+        model.train_on_batch(x, y)
+        weight -= wanted(step)
+        assert model.get_weights()[0].item() == pytest.approx(weight, rel=1e-4)
+    again = copy.deepcopy(model.optimizer)  # which begins anew
+    assert again.learning_rate == pytest.approx(wanted(0), rel=1e-5)

@@ -12,9 +12,11 @@ from memcfg.nn.functions._derivatives import (
 from memcfg.nn.functions._function import Function, function
 from memcfg.nn.functions._losses import losses_of
 from memcfg.nn.functions._measures import measure, result_of
+from memcfg.nn.functions._of_number import OfNumber
 from memcfg.nn.functions._own_steps import OwnSteps
 from memcfg.nn.functions._recorder import current
 from memcfg.nn.layers._layer import SymbolicTensor, Variable
+from memcfg.nn.optimizers.schedules import LearningRateSchedule
 
 
 class _Functions:
@@ -44,6 +46,7 @@ class _Functions:
 
 # Variables reach functions through this, since modules import only downward.
 Variable.functions = _Functions()
+LearningRateSchedule.of_number = OfNumber
 
 __all__ = [
     "Function",

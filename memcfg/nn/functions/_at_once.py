@@ -23,6 +23,7 @@ __all__ = ["at_once", "update_at_once"]
 _KEPT = 64  # ops whose programs are kept
 _CACHE = "at once"  # the key of a layer's function in its cache
 _functions: dict[Any, Function] = {}  # of ops, least recently used first
+count = 0  # of calls
 
 
 def at_once(call: Callable[..., Any], args: Any, options: Any) -> Any:
@@ -32,6 +33,8 @@ def at_once(call: Callable[..., Any], args: Any, options: Any) -> Any:
     constants.
     """
     if current() is None:
+        global count
+        count += 1
         function = _function_of(call)
         try:
             return function(*args, **options)

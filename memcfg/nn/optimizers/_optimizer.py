@@ -185,6 +185,7 @@ class Optimizer(FixedAttributes, Configured):
         "_iterations",
         "_learning_rate",
         "_owner",
+        "_scheduled",  # the schedule, or what computes a user's without programs
         "_updates",
         "clipnorm",
         "clipvalue",
@@ -270,7 +271,9 @@ class Optimizer(FixedAttributes, Configured):
         """
         rate = self._learning_rate
         if isinstance(rate, LearningRateSchedule):
-            return nonnegative(rate(self._iterations.value), f"what {rate!r} returns")
+            return nonnegative(
+                self._scheduled(self._iterations.value), f"what {rate!r} returns"
+            )
         result = Rate(rate)
         result._optimizer = self
         return result
@@ -279,6 +282,8 @@ class Optimizer(FixedAttributes, Configured):
     def learning_rate(self, value: float | LearningRateSchedule) -> None:
         if isinstance(value, LearningRateSchedule):
             self._learning_rate: float | LearningRateSchedule = value
+            here = type(value).__module__.startswith("memcfg.nn.")
+            self._scheduled = value if here else value.of_number(value)
             return
         given: Any = value
         if callable(given):

@@ -6,7 +6,7 @@ Rates are computed on the host, in double precision, before each step.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from memcfg.nn._argument_checks import nonnegative, real
 from memcfg.nn._attributes import FixedAttributes
@@ -37,6 +37,8 @@ class LearningRateSchedule(FixedAttributes, Configured):
     """
 
     __slots__ = ()
+
+    of_number: ClassVar[Any]  # wraps schedules of users, which may call ops
 
     def __call__(self, step: int) -> float:
         """Return the learning rate of a step.
