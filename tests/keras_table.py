@@ -33,7 +33,6 @@ CONVOLUTIONAL = {f"ConvLSTM{rank}D" for rank in (1, 2, 3)}
 VALUES = (
     ("data_format", "ops", "channels_first", "channels last"),
     ("data_format", CONVOLUTIONAL, "channels_first", "channels last"),
-    ("reduction", "losses", "none", "a reduction to one number"),
     ("loss_scale_factor", None, 2.0, "gradients are float32: no `loss_scale_factor`"),
     ("attention_axes", {"MultiHeadAttention"}, (2,), "attention over all steps"),
     ("use_gate", {"MultiHeadAttention", "GroupQueryAttention"}, True, "no gate"),

@@ -87,8 +87,6 @@ ARGUMENTS: dict[str, Reason] = {
     "ragged": Reason("arrays are dense: pad_sequences and Masking", (False,)),
     "tensor": Reason("call the model on the tensor"),
     "optional": Reason("all inputs are required", (False,)),
-    "ref_labels": Reason("the samples of a batch are compared with each other"),
-    "ref_embeddings": Reason("the samples of a batch are compared with each other"),
     "aggregation": Reason("a weight is on one device", ("none",)),
     "overwrite_with_gradient": Reason("weights are float32", (False,)),
     # ops

@@ -69,7 +69,6 @@ __all__ = [
     "categorical_focal_crossentropy",
     "categorical_generalized_cross_entropy",
     "categorical_hinge",
-    "circle",
     "cosine_similarity",
     "ctc",
     "dice",
@@ -1744,13 +1743,13 @@ class Samples(Layer):
         return scope.apply("reshape", (made,), {"shape": (1,)})[0]
 
 
-def of_samples(kind: Any) -> Callable[..., Any]:
+def of_samples(kind: Any, required: Sequence[str] = ()) -> Callable[..., Any]:
     """Return a loss or a metric as a function of targets and outputs.
 
     It takes the arguments of the class and returns a number for each sample.
     """
     own = [
-        each
+        each.replace(default=each.empty) if name in required else each
         for name, each in inspect.signature(kind).parameters.items()
         if name not in _PARAMETERS
     ]
@@ -1789,6 +1788,10 @@ def of_samples(kind: Any) -> Callable[..., Any]:
         f"{each.name} : {type(each.default).__name__}, default {each.default!r}\n"
         f"    As of `{kind.__name__}`.\n"
         for each in own
+        if each.name not in required
+    )
+    call.__doc__ += "".join(
+        f"{name} : float\n    As of `{kind.__name__}`.\n" for name in required
     )
     call.__doc__ += _RESULT
     made = takes_arguments(call)
@@ -1816,9 +1819,10 @@ binary_crossentropy = of_samples(BinaryCrossentropy)
 binary_focal_crossentropy = of_samples(BinaryFocalCrossentropy)
 categorical_crossentropy = of_samples(CategoricalCrossentropy)
 categorical_focal_crossentropy = of_samples(CategoricalFocalCrossentropy)
-categorical_generalized_cross_entropy = of_samples(CategoricalGeneralizedCrossEntropy)
+categorical_generalized_cross_entropy = of_samples(
+    CategoricalGeneralizedCrossEntropy, required=("q",)
+)
 categorical_hinge = of_samples(CategoricalHinge)
-circle = of_samples(Circle)
 cosine_similarity = of_samples(CosineSimilarity)
 ctc = of_samples(CTC)
 dice = of_samples(Dice)

@@ -36,8 +36,10 @@ METRICS = [
     if name not in APART and not name.endswith("IoU") and not name.islower()
 ]
 FUNCTIONS = [
-    *(("losses", name) for name in nn.losses.__all__ if name.islower()),
-    *(("metrics", name) for name in nn.metrics.__all__ if name.islower()),
+    (room, name)
+    for room in ("losses", "metrics")
+    for name, each in vars(getattr(nn, room)).items()
+    if name in getattr(nn, room).__all__ and name.islower() and hasattr(each, "kind")
 ]
 PROBABILITIES = ("Categorical", "KL", "Sparse", "TopK", "F1", "FBeta")
 
