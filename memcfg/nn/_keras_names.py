@@ -20,7 +20,7 @@ __all__ = ["ABSENT", "ATTRIBUTES", "NEVER_CALLED", "absent", "reason"]
 _DATA = "prepare data before training: memcfg.data.Dataset.map takes any function"
 _TEXT = "turn text and categories into integers before training, with Dataset.map"
 
-_COMPLETE = ("activations", "constraints", "metrics", "models")
+_COMPLETE = ("activations", "constraints", "losses", "metrics", "models")
 ABSENT: Mapping[str, Mapping[str, str]] = {
     room: by_name(rows)
     for room, rows in {
