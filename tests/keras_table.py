@@ -107,6 +107,9 @@ def page():
             88,
         ),
         "",
+        "[Keras's own tests](../bench/results/keras_suite.md), run with `memcfg.nn` in",
+        "its place, show how far names behave alike.",
+        "",
         textwrap.fill(
             "Sections: [methods](#methods), "
             "[unsupported arguments](#unsupported-arguments), "

@@ -2135,17 +2135,13 @@ class Model(FixedAttributes, Configured):
 
         Without `compile` a model predicts by the built-in step unless it has its own.
         """
-        predicts = type(self).predict_step is Model.predict_step
-        if self._config is None and (predicts or not self._has_own_steps):
-            return None
-        return self._default_steps() if self._runs_own_steps() else None
-
-    def _runs_own_steps(self) -> bool:
-        """Return whether steps are functions, not the built-in ones."""
-        compiled = self._config
-        return self._has_own_steps or (
-            compiled is not None and compiled.goals.updates_itself
-        )
+        compiled = self._parts.config
+        if compiled is not None:
+            runs = self._has_own_steps or compiled.goals.updates_itself
+        else:
+            predicts = type(self).predict_step is Model.predict_step
+            runs = self._has_own_steps and not predicts
+        return self._default_steps() if runs else None
 
     def _default_steps(self) -> Any:
         """Return what the default steps call, with the losses of `compile`."""
@@ -2154,7 +2150,9 @@ class Model(FixedAttributes, Configured):
         return self._own
 
     def _require_built_in_steps(self, what: str) -> None:
-        if self._runs_own_steps():
+        compiled = self._config
+        own = compiled is not None and compiled.goals.updates_itself
+        if self._has_own_steps or own:
             raise NotImplementedError(
                 f"{what} is for the built-in steps: {type(self).__name__} has steps of "
                 "its own, and plan(batch_size, limit) says what they take"

@@ -132,7 +132,7 @@ class _Writer:
         return {
             "optimizer": optimizers.serialize(result.optimizer),
             "undecayed": list(result.optimizer._excluded),
-            "goals": [self._value(each) for each in result.goals],
+            "goals": [self._value(each) for each in result.goals[:4]],
             "memory": _policy_name(result.policy),
             "times": result.times,
             "modes": [result.modes.training.value, result.modes.inference.value],

@@ -72,7 +72,8 @@ def _right(a: Array, b: Array) -> Array:
 
 def _next_after(a: Array, b: Array) -> Array:
     """Return neighbours in float32, of which the operands are even in float64."""
-    result: Array = np.nextafter(a.astype(np.float32), b.astype(np.float32))
+    with np.errstate(all="ignore"):
+        result: Array = np.nextafter(a.astype(np.float32), b.astype(np.float32))
     return result
 
 

@@ -230,7 +230,7 @@ def test_weights_have_keras_shapes_and_order():
     [
         (lambda x: nn.MultiHeadAttention(0, 2), ValueError, "num_heads"),
         (
-            lambda x: nn.MultiHeadAttention(1, 2, attention_axes=(1,)),
+            lambda x: nn.MultiHeadAttention(1, 2, attention_axes=(2,)),
             ValueError,
             "attention_axes",
         ),

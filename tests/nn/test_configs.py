@@ -249,8 +249,8 @@ def test_nothing_of_a_configuration_is_executed():
     module = {"module": "os", "class_name": "system", "config": {}}
     with pytest.raises(FormatError, match="the class 'system' is unknown"):
         utils.deserialize_keras_object(module)
-    absent = {"module": "keras.layers", "class_name": "AutoContrast", "config": {}}
-    with pytest.raises(FormatError, match=r"no keras.layers.AutoContrast: prepare"):
+    absent = {"module": "keras.layers", "class_name": "CutMix", "config": {}}
+    with pytest.raises(FormatError, match=r"no keras.layers.CutMix: prepare"):
         utils.deserialize_keras_object(absent)
 
 

@@ -15,9 +15,7 @@ import memcfg as mc
 
 nn = mc.nn
 losses, metrics, ops = nn.losses, nn.metrics, nn.ops
-FUNCTIONS = [
-    name for name in losses.__all__ if hasattr(getattr(losses, name), "kind")
-]
+FUNCTIONS = [name for name in losses.__all__ if hasattr(getattr(losses, name), "kind")]
 
 
 def function_of(loss):

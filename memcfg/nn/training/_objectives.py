@@ -40,12 +40,7 @@ class Goals(NamedTuple):
     loss_weights: Any
     metrics: Any
     weighted_metrics: Any
-
-    @property
-    def updates_itself(self) -> bool:
-        """Whether there is a metric with a user's `update_state`."""
-        given = _flat([self.metrics, self.weighted_metrics])
-        return any(getattr(each, "updates_itself", False) for each in given)
+    updates_itself: bool = False  # whether a metric has a user's `update_state`
 
 
 class Term(NamedTuple):
@@ -130,7 +125,9 @@ def check_goals(
     for name, each in given.items():
         if each is not None and not isinstance(each, list | tuple | Mapping):
             raise TypeError(f"{name} is a list such as ['accuracy'], not {each!r}")
-    return Goals(_mapped(loss), loss_weights, metrics, weighted_metrics)
+    flat = _flat([metrics, weighted_metrics])
+    own = any(getattr(each, "updates_itself", False) for each in flat)
+    return Goals(_mapped(loss), loss_weights, metrics, weighted_metrics, own)
 
 
 def _mapped(loss: Any) -> Any:
