@@ -12,7 +12,6 @@ import inspect
 import sys
 from contextlib import contextmanager
 from contextvars import ContextVar
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -376,9 +375,13 @@ def _known_function(name: Any) -> Any:
     return result
 
 
-@cache
+_known: dict[tuple[str, str], type] = {}  # filled at the first need
+
+
 def _classes() -> dict[tuple[str, str], type]:
     """Return the classes of memcfg.nn by room and name."""
+    if _known:
+        return _known
     result: dict[tuple[str, str], type] = {}
     left = type.__subclasses__(Configured)
     while left:
@@ -387,7 +390,8 @@ def _classes() -> dict[tuple[str, str], type]:
         if is_ours(kind):
             result[room_of(kind), kind.__name__] = kind
     result["", "Functional"] = result["", "Model"]
-    return result
+    _known.update(result)
+    return _known
 
 
 def _room_in(module: str) -> str:
