@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from learning.outcome import Outcome, digits, outcome_of, start_alike
+from learning.outcome import Outcome, digits, outcome_of, start_alike, stepper
 
 CHANCE, WANTED = 0.1, 0.85
 BATCH, EPOCHS = 100, 12
@@ -33,31 +33,6 @@ def agreement(k: Any, a: Any, b: Any) -> Any:
     return -k.ops.mean(k.ops.sum(k.ops.log_softmax(scores) * other, 1))
 
 
-def stepper(k: Any, model: Any, optimizer: Any, own: bool) -> Any:
-    if own:
-        import memcfg as mc
-
-        @mc.function
-        def step(a: Any, b: Any) -> Any:
-            with mc.GradientTape() as tape:
-                loss = agreement(k, model(a, training=True), model(b, training=True))
-            weights = model.trainable_variables
-            optimizer.apply(tape.gradient(loss, weights), weights)
-            return loss
-
-        return step
-
-    def train_step(a: Any, b: Any) -> Any:
-        model.zero_grad()
-        loss = agreement(k, model(a, training=True), model(b, training=True))
-        loss.backward()
-        weights = model.trainable_variables
-        optimizer.apply([each.value.grad for each in weights], weights)
-        return loss
-
-    return train_step
-
-
 def train(k: Any, own: bool) -> Outcome:
     from sklearn.linear_model import LogisticRegression
 
@@ -70,7 +45,11 @@ def train(k: Any, own: bool) -> Outcome:
     features = layers.Flatten()(hidden)
     model = k.Model(start, layers.Dense(32)(features))
     start_alike([model])
-    step = stepper(k, model, k.optimizers.Adam(2e-3), own)
+
+    def loss_of(a: Any, b: Any) -> Any:
+        return agreement(k, model(a, training=True), model(b, training=True))
+
+    step = stepper(loss_of, model, k.optimizers.Adam(2e-3), own)
     generator = np.random.default_rng(3)
     for _ in range(EPOCHS):
         for begin in range(0, 1500, BATCH):

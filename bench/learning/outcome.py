@@ -11,7 +11,7 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-__all__ = ["Outcome", "digits", "outcome_of", "start_alike"]
+__all__ = ["Outcome", "digits", "outcome_of", "start_alike", "stepper"]
 
 
 @dataclass(frozen=True)
@@ -60,3 +60,31 @@ def digits() -> tuple[np.ndarray, np.ndarray]:
     order = np.random.default_rng(0).permutation(len(y))
     images = (x / 16).astype(np.float32).reshape(-1, 8, 8, 1)
     return images[order], y[order].astype(np.int32)
+
+
+def stepper(loss_of: Any, model: Any, optimizer: Any, own: bool) -> Any:
+    """Return a function that updates a model by the gradients of a loss of its data."""
+    if own:
+        import memcfg as mc
+
+        @mc.function
+        def step(*data: Any) -> Any:
+            with mc.GradientTape() as tape:
+                loss = loss_of(*data)
+            weights = model.trainable_variables
+            optimizer.apply(tape.gradient(loss, weights), weights)
+            return loss
+
+        return step
+
+    from keras import ops
+
+    def train_step(*data: Any) -> Any:
+        model.zero_grad()
+        loss = loss_of(*map(ops.convert_to_tensor, data))
+        loss.backward()
+        weights = model.trainable_variables
+        optimizer.apply([each.value.grad for each in weights], weights)
+        return loss
+
+    return train_step

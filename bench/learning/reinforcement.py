@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from learning.outcome import Outcome, outcome_of, start_alike
+from learning.outcome import Outcome, outcome_of, start_alike, stepper
 
 CHANCE, WANTED = 22.0, 100.0
 MOST, RUNS, UPDATES, PADDED = 200, 10, 40, 2048
@@ -40,40 +40,16 @@ def played(weights: list[np.ndarray], generator: np.random.Generator) -> Any:
     return states, actions, (1 - 0.99**left) / (1 - 0.99)
 
 
-def stepper(k: Any, model: Any, optimizer: Any, own: bool) -> Any:
-    def loss_of(states: Any, actions: Any, gains: Any) -> Any:
-        chosen = k.ops.sum(k.ops.log_softmax(model(states)) * actions, 1)
-        return -k.ops.sum(chosen * gains)
-
-    if own:
-        import memcfg as mc
-
-        @mc.function
-        def step(states: Any, actions: Any, gains: Any) -> Any:
-            with mc.GradientTape() as tape:
-                loss = loss_of(states, actions, gains)
-            weights = model.trainable_variables
-            optimizer.apply(tape.gradient(loss, weights), weights)
-            return loss
-
-        return step
-
-    def train_step(*data: Any) -> Any:
-        model.zero_grad()
-        loss = loss_of(*map(k.ops.convert_to_tensor, data))
-        loss.backward()
-        weights = model.trainable_variables
-        optimizer.apply([each.value.grad for each in weights], weights)
-        return loss
-
-    return train_step
-
-
 def train(k: Any, own: bool) -> Outcome:
     layers = [k.layers.Dense(64, activation="tanh"), k.layers.Dense(2)]
     model = k.Sequential([k.Input((4,)), *layers])
     start_alike([model])
-    step = stepper(k, model, k.optimizers.Adam(1e-2), own)
+
+    def loss_of(states: Any, actions: Any, gains: Any) -> Any:
+        chosen = k.ops.sum(k.ops.log_softmax(model(states)) * actions, 1)
+        return -k.ops.sum(chosen * gains)
+
+    step = stepper(loss_of, model, k.optimizers.Adam(1e-2), own)
     generator = np.random.default_rng(0)
     for _ in range(UPDATES):
         weights = [np.asarray(each, np.float64) for each in model.get_weights()]

@@ -36,10 +36,10 @@ from memcfg.nn._keras_names import ABSENT as ABSENT
 from memcfg.nn._saving import _Writer
 from memcfg.nn._saving import backup as backup
 from memcfg.nn._saving import restore as restore
-from memcfg.nn.functions._recorder import start as start
 from memcfg.nn.inputs import _batches
 from memcfg.nn.inputs._batches import Batch as Batch
 from memcfg.nn.layers._layer import Scope, calls_to
+from memcfg.nn.layers._layer import start_of as start_of
 from memcfg.nn.training import _session
 from memcfg.nn.training._tracing import ProgramKey
 from memcfg.nn.training.alternatives import _ways_out

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from internals import start
+from internals import start_of
 
 import memcfg as mc
 
@@ -146,7 +146,7 @@ class KerasTensor(metaclass=_Made):
         if as_dtype(dtype) not in ("float32", "int32"):
             raise AbsentError(f"symbolic tensors in {as_dtype(dtype)}")
         if None not in shape:
-            return start(tuple(shape), as_dtype(dtype))
+            return start_of(tuple(shape), as_dtype(dtype))
         return mc.nn.Input(batch_shape=tuple(shape), dtype=as_dtype(dtype))
 
 

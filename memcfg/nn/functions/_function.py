@@ -18,7 +18,7 @@ from memcfg.nn._argument_checks import integer
 from memcfg.nn.functions._function_graph import Calls
 from memcfg.nn.functions._function_state import FunctionState
 from memcfg.nn.functions._measures import MetricResult
-from memcfg.nn.functions._recorder import current, recording, start
+from memcfg.nn.functions._recorder import current, recording
 from memcfg.nn.layers._layer import (
     Place,
     SymbolicTensor,
@@ -26,6 +26,7 @@ from memcfg.nn.layers._layer import (
     filled_in,
     is_whole,
     pattern,
+    start_of,
 )
 from memcfg.nn.training._compile_config import PLANNED, get_policy, get_times
 from memcfg.units import parse_bytes
@@ -324,7 +325,7 @@ class Function:
             self._signature.bind(*args, **options)
         except TypeError as error:
             raise TypeError(f"{self._name}: {error}") from None
-        starts = [start(each.shape, each.dtype.name) for each in arrays]
+        starts = [start_of(each.shape, each.dtype.name) for each in arrays]
         with recording() as made:
             result = self._function(
                 *filled_in(args, starts), **filled_in(options, starts)

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from memcfg.nn.layers._layer import (
-    InputLayer,
     Node,
     SymbolicTensor,
     Variable,
@@ -21,7 +20,7 @@ if TYPE_CHECKING:
 
     from memcfg.nn.layers._layer import Layer
 
-__all__ = ["Recording", "current", "recorded", "recording", "start"]
+__all__ = ["Recording", "current", "recorded", "recording"]
 
 _current: ContextVar[Recording | None] = ContextVar("recording", default=None)
 
@@ -79,10 +78,3 @@ def recording() -> Iterator[Recording]:
         yield made
     finally:
         _current.reset(token)
-
-
-def start(shape: tuple[int, ...], dtype: str) -> SymbolicTensor:
-    """Return a symbolic tensor that stands for an argument."""
-    layer = InputLayer(shape[1:], dtype)
-    (result,) = Node(layer, (), [(shape, dtype)], whole=True).outputs
-    return result

@@ -85,6 +85,7 @@ __all__ = [
     "pattern",
     "sample_shape",
     "show_shape",
+    "start_of",
     "trace_call",
     "trace_whole",
     "with_mask",
@@ -2178,6 +2179,13 @@ def trace_call(
     return scope.apply("reshape", (values[end],), {"shape": ()})[0]
 
 
+def start_of(shape: tuple[int, ...], dtype: str) -> SymbolicTensor:
+    """Return a symbolic tensor, without a batch, that stands for an argument."""
+    layer = InputLayer(shape[1:], dtype)
+    (result,) = Node(layer, (), [(shape, dtype)], whole=True).outputs
+    return result
+
+
 def trace_whole(
     call: Callable[[Any], Any],
     builder: Builder,
@@ -2189,9 +2197,8 @@ def trace_whole(
 
     The result has its shape, unless another one is given.
     """
-    shape, dtype = builder.shape(tensor), builder.dtype(tensor)
-    layer = InputLayer(shape[1:], dtype)
-    (start,) = Node(layer, (), [(shape, dtype)], whole=True).outputs
+    shape = builder.shape(tensor)
+    start = start_of(shape, builder.dtype(tensor))
     end, wanted = call(start), shape if result is None else result
     if not is_whole(end) or end.shape != wanted:
         raise TypeError(

@@ -9,12 +9,12 @@ from memcfg.nn.layers import SymbolicTensor
 from memcfg.nn.layers._layer import (
     InputLayer,
     Layer,
-    Node,
     Scope,
     calls_to,
     is_whole,
     operation,
     pattern,
+    start_of,
 )
 from memcfg.nn.layers._operators import as_tensor
 
@@ -52,7 +52,7 @@ class CustomGradient(Layer):
         name = getattr(self.function, "__name__", repr(self.function))
         what = f"custom_gradient of {name!r}"
         builder = scope.builder
-        starts = [_start(builder.shape(each), scope.dtype(each)) for each in inputs]
+        starts = [start_of(builder.shape(each), scope.dtype(each)) for each in inputs]
         made = self.function.traced(*starts)
         if not isinstance(made, tuple) or len(made) != 2 or not callable(made[1]):
             raise TypeError(
@@ -68,7 +68,7 @@ class CustomGradient(Layer):
 
         def rule(gradients: Sequence[int]) -> list[int | None]:
             given = [
-                _start(builder.shape(each), scope.dtype(each)) for each in gradients
+                start_of(builder.shape(each), scope.dtype(each)) for each in gradients
             ]
             returned = slope(*given)
             several = returned if isinstance(returned, list | tuple) else [returned]
@@ -96,13 +96,6 @@ class CustomGradient(Layer):
         label = f"{scope.name}/copy"
         copies = builder.with_rule(outputs, inputs, rule, label)
         return copies[0] if isinstance(results, SymbolicTensor) else copies
-
-
-def _start(shape: tuple[int, ...], dtype: str) -> SymbolicTensor:
-    """Return a symbolic tensor that stands for an argument."""
-    layer = InputLayer(shape[1:], dtype)
-    (result,) = Node(layer, (), [(shape, dtype)], whole=True).outputs
-    return result
 
 
 def _trace(
