@@ -326,10 +326,10 @@ def save_model_for_keras(
         )
     compiled = model._config
     if compiled is not None:
-        goals = zip(_SETTINGS, compiled.goals, strict=True)
+        goals = {name: getattr(compiled.goals, name) for name in _SETTINGS}
         described["compile_config"] = {
             "optimizer": optimizers.serialize(compiled.optimizer),
-            **{name: serialize_keras_object(each) for name, each in goals},
+            **{name: serialize_keras_object(each) for name, each in goals.items()},
             "run_eagerly": False,
             "steps_per_execution": 1,
             "jit_compile": False,
