@@ -189,7 +189,7 @@ def check_elementwise(table, each):
     rough = each.op_type.startswith(ROUGH)
     rtol, atol = (1e-4, 1e-5) if rough else (1e-5, 1e-30)
     if each.op_type.startswith("ftrl"):
-        atol = 1e-4  # the difference of powers of nearly equal sums is divided by 0.01
+        atol = 1e-4  # it subtracts powers of nearly equal sums
     for one, meaning in zip(results, expected, strict=True):
         if each.op_type in SELECTING:
             np.testing.assert_array_equal(one, meaning)
