@@ -17,14 +17,16 @@ if TYPE_CHECKING:
 
 __all__ = ["ABSENT", "ATTRIBUTES", "NEVER_CALLED", "absent", "reason"]
 
-_DATA = "prepare data before training: memcfg.data.Dataset.map takes any function"
 _TEXT = "turn text and categories into integers before training, with Dataset.map"
 
-_COMPLETE = ("activations", "constraints", "losses", "metrics", "models")
+_COMPLETE = (
+    *("activations", "constraints", "initializers", "losses", "metrics"),
+    *("models", "random", "regularizers"),
+)
 ABSENT: Mapping[str, Mapping[str, str]] = {
     room: by_name(rows)
     for room, rows in {
-        **{each: {} for each in (*_COMPLETE, "random", "regularizers")},
+        **{each: {} for each in _COMPLETE},
         "": {
             "FloatDTypePolicy dtype_policies": "use nn.DTypePolicy",
             "mixed_precision": ("use memcfg.config.set_dtype_policy('mixed_bfloat16')"),
@@ -58,13 +60,13 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "visualization": "use model.summary() and model.graph()",
         },
         "layers": {
-            "Random* RandAugment AugMix CutMix MixUp Equalization "
-            "*HistogramEqualization MaxNumBoundingBoxes *Spectrogram Pipeline": _DATA,
+            "MaxNumBoundingBoxes": (
+                "layers of images take images, labels and masks, and no boxes: use "
+                "memcfg.data.Dataset.map"
+            ),
             "FlaxLayer JaxLayer TFSMLayer TorchModuleWrapper": (
                 "memcfg cannot trace layers of other frameworks"
             ),
-            "InputLayer": "use Input(shape)",
-            "InputSpec": "a layer checks its inputs when it is called",
         },
         "losses": {"circle": "use Circle(), which compares the samples of a batch"},
         "optimizers": {
@@ -81,9 +83,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "ProgbarLogger": "fit's verbose draws a bar (1) or prints lines (2)",
             "RemoteMonitor": "send the logs from a LambdaCallback",
             "SwapEMAWeights": "use the optimizer's use_ema; fit ends with the averages",
-        },
-        "initializers": {
-            "STFT STFTInitializer stft": _DATA,
         },
         "utils": {
             "audio_dataset_from_directory": (

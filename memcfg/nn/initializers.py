@@ -16,12 +16,14 @@ from memcfg.nn._argument_checks import integer, nonnegative, real
 from memcfg.nn._attributes import FixedAttributes, snake_case
 from memcfg.nn._keras_names import absent
 from memcfg.nn._random import fixed_seed, next_seed
+from memcfg.nn._windows import check_window, window_of
 from memcfg.nn.exchange._configs import Configured, functions_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
+    "STFT",
     "Bilinear",
     "Constant",
     "GlorotNormal",
@@ -38,6 +40,7 @@ __all__ = [
     "OrthogonalInitializer",
     "RandomNormal",
     "RandomUniform",
+    "STFTInitializer",
     "TruncatedNormal",
     "VarianceScaling",
     "Zeros",
@@ -56,6 +59,7 @@ __all__ = [
     "random_normal",
     "random_uniform",
     "serialize",
+    "stft",
     "truncated_normal",
     "variance_scaling",
     "zeros",
@@ -371,6 +375,77 @@ class Orthogonal(Initializer):
         return np.ascontiguousarray(q.T if rows < columns else q).reshape(shape)
 
 
+class STFT(Initializer):
+    """The kernel of a convolution that is a short-time Fourier transform.
+
+    Weights have shape (steps of a window, 1, half of the length of the transform + 1).
+
+    Parameters
+    ----------
+    side : {"real", "imag"}, default "real"
+        The part of the transform.
+    window : str or array_like, default "hann"
+        The window, such as ``"hann"``, ``"hamming"`` or ``"blackman"``; None for ones.
+    scaling : {"density", "spectrum"}, optional
+        Whether the window has norm 1 (``"density"``, the default) or sum 1; None for
+        neither.
+    periodic : bool, default False
+        Whether the window is one period of a longer one.
+
+    Raises
+    ------
+    ValueError
+        If an argument is unknown.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> mc.nn.initializers.STFT("real", window=None)((4, 1, 3))[:, 0, 2].round(3)
+    array([ 1., -1.,  1., -1.], dtype=float32)
+    """
+
+    __slots__ = ("periodic", "scaling", "side", "window")
+
+    def __init__(
+        self,
+        side: str = "real",
+        window: Any = "hann",
+        scaling: str | None = "density",
+        periodic: bool = False,
+    ) -> None:
+        if side not in ("real", "imag"):
+            raise unknown("side", str(side), ("real", "imag"), "STFT: ")
+        if scaling not in ("density", "spectrum", None):
+            raise unknown("scaling", str(scaling), ("density", "spectrum"), "STFT: ")
+        check_window(window, "STFT")
+        self.side = side
+        self.window = window
+        self.scaling = scaling
+        self.periodic = bool(periodic)
+
+    def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
+        """Return the kernel."""
+        del seed
+        if len(shape) != 3:
+            raise ValueError(
+                "STFT needs weights (steps, 1, half of the transform + 1), got shape "
+                f"{shape}"
+            )
+        length, _, bins = shape
+        steps = np.arange(length)[:, None] * np.arange(bins) / (2 * (bins - 1) or 1)
+        angle = -2 * np.pi * steps
+        kernel = np.cos(angle) if self.side == "real" else np.sin(angle)
+        if self.window is not None:
+            window = window_of(self.window, length, "STFT", self.periodic)
+            if self.scaling == "density":
+                window = window / np.sqrt(np.square(window).sum())
+            elif self.scaling == "spectrum":
+                window = window / np.abs(window).sum()
+            kernel *= window[:, None]
+        made = np.broadcast_to(kernel[:, None], shape)
+        return np.ascontiguousarray(made, np.float32)
+
+
 class VarianceScaling(Initializer):
     """Draw with a variance of ``scale / n``, where n depends on the mode.
 
@@ -618,7 +693,7 @@ lecun_normal, lecun_uniform = LecunNormal, LecunUniform
 random_normal, random_uniform = RandomNormal, RandomUniform
 constant, identity, ones, zeros = Constant, Identity, Ones, Zeros
 orthogonal, truncated_normal = Orthogonal, TruncatedNormal
-variance_scaling = VarianceScaling
+stft, STFTInitializer, variance_scaling = STFT, STFT, VarianceScaling
 
 _KINDS: tuple[type[Initializer], ...] = (
     Bilinear,
@@ -634,6 +709,7 @@ _KINDS: tuple[type[Initializer], ...] = (
     Orthogonal,
     RandomNormal,
     RandomUniform,
+    STFT,
     TruncatedNormal,
     VarianceScaling,
     Zeros,

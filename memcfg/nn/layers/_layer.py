@@ -39,6 +39,7 @@ from memcfg.nn.exchange._configs import (
     serialize_keras_object,
 )
 from memcfg.nn.initializers import get_initializer
+from memcfg.nn.layers._input_spec import check_inputs
 from memcfg.nn.regularizers import get_regularizer
 from memcfg.ops import op_type
 
@@ -1168,6 +1169,8 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
                 f"layer {self.name!r} must be called on symbolic tensors, which start "
                 "from Input(shape). Pass data to a model's fit, evaluate or predict"
             )
+        if (specs := getattr(self, "input_spec", None)) is not None:
+            check_inputs(specs, operands, self.name)
         if not self._is_built:
             given = args[0] if args else next(iter(options.values()))
             self._is_built = True

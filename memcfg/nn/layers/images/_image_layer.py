@@ -70,6 +70,10 @@ class _ImageLayer(Layer):
         result = data | {
             "images": self.transform_images(images, change, training=training)
         }
+        if "labels" in data:
+            result["labels"] = self.transform_labels(
+                data["labels"], change, training=training
+            )
         if "segmentation_masks" in data:
             masks = self._images(data["segmentation_masks"])
             result["segmentation_masks"] = self._transform_masks(
@@ -128,6 +132,28 @@ class _ImageLayer(Layer):
             The images.
         """
         raise NotImplementedError
+
+    def transform_labels(
+        self, labels: Any, transformation: Any, training: bool = True
+    ) -> Any:
+        """Apply a transformation to labels; most leave them.
+
+        Parameters
+        ----------
+        labels : array_like
+            The labels.
+        transformation : object
+            The result of `get_random_transformation`.
+        training : bool, default True
+            Whether the layer does anything.
+
+        Returns
+        -------
+        array_like
+            The labels.
+        """
+        del transformation, training
+        return labels
 
     def _transform_masks(
         self, masks: np.ndarray, transformation: Any, *, training: bool
