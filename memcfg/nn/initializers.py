@@ -16,7 +16,6 @@ from memcfg.nn._argument_checks import integer, nonnegative, real
 from memcfg.nn._attributes import FixedAttributes, snake_case
 from memcfg.nn._keras_names import absent
 from memcfg.nn._random import fixed_seed, next_seed
-from memcfg.nn._windows import check_window, window_of
 from memcfg.nn.exchange._configs import Configured, functions_of
 
 if TYPE_CHECKING:
@@ -71,6 +70,18 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 # Standard deviation of the standard normal distribution truncated to [-2, 2].
 _TRUNCATED_DEVIATION = 0.87962566103423978
 _CHUNK = 2**16  # the largest temporary of `_truncated_normal`, in elements
+
+# Windows that are sums of cosines: the shares of the constant and of each cosine.
+_COSINES = {
+    "blackman": (0.42, -0.5, 0.08),
+    "blackmanharris": (0.35875, -0.48829, 0.14128, -0.01168),
+    "boxcar": (1.0,),
+    "flattop": (0.21557895, -0.41663158, 0.277263158, -0.083578947, 0.006947368),
+    "hamming": (0.54, -0.46),
+    "hann": (0.5, -0.5),
+    "nuttall": (0.3635819, -0.4891775, 0.1365995, -0.0106411),
+}
+WINDOWS = (*sorted([*_COSINES, "bartlett", "cosine"]),)
 
 
 class Initializer(FixedAttributes, Configured):
@@ -683,6 +694,43 @@ def _truncated_normal(shape: tuple[int, ...], seed: int) -> np.ndarray:
         while len(outside := np.flatnonzero(np.abs(chunk) > 2)):
             chunk[outside] = generator.standard_normal(len(outside), np.float32)
     return values
+
+
+def check_window(window: Any, what: str) -> None:
+    """Raise ValueError for an unknown name of a window."""
+    if isinstance(window, str) and window not in WINDOWS:
+        raise unknown("window", window, WINDOWS, f"{what}: ")
+
+
+def window_of(
+    window: Any, length: int, what: str, periodic: bool = False
+) -> np.ndarray:
+    """Return the numbers of a window in float64; None gives ones."""
+    check_window(window, what)
+    if window is None:
+        return np.ones(length)
+    if isinstance(window, str):
+        if length == 1:
+            return np.ones(1)
+        size = length + 1 if periodic else length
+        return _named(window, size)[:length]
+    numbers = np.asarray(window, np.float64)
+    if numbers.shape != (length,):
+        raise ValueError(
+            f"{what}: a window must have shape ({length},), got {numbers.shape}"
+        )
+    return numbers
+
+
+def _named(window: str, size: int) -> np.ndarray:
+    place = np.arange(size)
+    if window == "bartlett":
+        return np.bartlett(size)
+    if window == "cosine":
+        return np.asarray(np.sin(np.pi / size * (place + 0.5)))
+    angle = 2 * np.pi * place / (size - 1)
+    shares = _COSINES[window]
+    return np.asarray(sum(share * np.cos(k * angle) for k, share in enumerate(shares)))
 
 
 # Keras's other names.

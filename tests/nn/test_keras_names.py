@@ -201,6 +201,7 @@ MADE = {  # layers that need arguments
     "GroupQueryAttention": lambda: mc.nn.GroupQueryAttention(2, 2, 1),
     "Lambda": lambda: mc.nn.Lambda(abs),
     "MultiHeadAttention": lambda: mc.nn.MultiHeadAttention(1, 2),
+    "Pipeline": lambda: mc.nn.layers.Pipeline([mc.nn.Dense(2)]),
     "RNN": lambda: mc.nn.RNN(mc.nn.GRUCell(2)),
     "RandomBrightness": lambda: mc.nn.RandomBrightness(0.5),
     "RandomContrast": lambda: mc.nn.RandomContrast(0.5),
@@ -242,7 +243,10 @@ ON_ARRAYS = ("CategoryEncoding", "RandomCrop", "RandomRotation", "RandomTranslat
 ON_ARRAYS += ("RandomZoom", "Resizing")  # no parts of models
 ON_ARRAYS += ("AutoContrast", "RandomColorDegeneration", "RandomGrayscale", "RandomHue")
 ON_ARRAYS += ("RandomInvert", "RandomPosterization", "RandomSaturation")
-ON_ARRAYS += ("RandomSharpness", "Solarization")
+ON_ARRAYS += ("RandomSharpness", "Solarization", "AugMix", "CutMix", "Equalization")
+ON_ARRAYS += ("ContrastLimitedAdaptiveHistogramEqualization", "MixUp", "RandAugment")
+ON_ARRAYS += ("RandomColorJitter", "RandomElasticTransform", "RandomErasing")
+ON_ARRAYS += ("RandomGaussianBlur", "RandomPerspective", "RandomShear")
 CALLED = [k for k in NAMES["calls"] if hasattr(mc.nn, k) and k not in ON_ARRAYS]
 
 

@@ -61,10 +61,9 @@ from memcfg.nn.layers._embedding import (
     PositionEmbedding,
     ReversibleEmbedding,
 )
-from memcfg.nn.layers._input_layer import InputLayer
 from memcfg.nn.layers._input_spec import InputSpec
 from memcfg.nn.layers._lambda import Identity, Lambda
-from memcfg.nn.layers._layer import Input, Layer, SymbolicTensor
+from memcfg.nn.layers._layer import Input, InputLayer, Layer, SymbolicTensor
 from memcfg.nn.layers._masking import Masking
 from memcfg.nn.layers._merge import (
     Add,

@@ -51,6 +51,10 @@ class Pipeline(Layer):
             return super().__call__(inputs, *more, **options)
         return self._on_arrays(inputs, *more, **options)
 
+    def _sublayers(self) -> list[Layer]:
+        """Return the layers."""
+        return list(dict.fromkeys(self.layers))
+
     def _on_arrays(self, inputs: Any, training: bool = True) -> Any:
         for layer in self.layers:
             if isinstance(layer, Pipeline | _ImageLayer):

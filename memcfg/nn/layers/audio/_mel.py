@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from memcfg.nn._argument_checks import integer, real
-from memcfg.nn._windows import window_of
+from memcfg.nn.initializers import window_of
 from memcfg.nn.layers._layer import Layer, SymbolicTensor, pattern
 
 _BREAK = 700.0  # hertz: the scale is linear below, logarithmic above

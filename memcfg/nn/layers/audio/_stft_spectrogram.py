@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from memcfg._checks import unknown
 from memcfg.nn._argument_checks import check_channels_last, integer
-from memcfg.nn._windows import check_window
-from memcfg.nn.initializers import STFT
+from memcfg.nn.initializers import STFT, check_window
 from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec
 
 if TYPE_CHECKING:

@@ -270,12 +270,11 @@ class RandomElasticTransform(_ImageLayer):
 
 
 def smooth_moves(noise: np.ndarray, factor: float) -> np.ndarray:
-    """Return how far pixels move, in pixels, from normal noise (2, n, height, width)."""
+    """Return how many pixels each moves, from normal noise (2, n, height, width)."""
     height, width = noise.shape[2:]
     longest = max(height, width) * 0.1 * factor
     sigma = min(height, width) * 0.05 * factor
     size = int(6 * sigma) | 1
-    return (
-        longest
-        * blurred((noise * sigma)[..., None], (size, size), (sigma, sigma))[..., 0]
-    )
+    smooth = blurred((noise * sigma)[..., None], (size, size), (sigma, sigma))
+    result: np.ndarray = longest * smooth[..., 0]
+    return result
