@@ -28,10 +28,8 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
     for room, rows in {
         **{each: {} for each in _COMPLETE},
         "": {
-            "FloatDTypePolicy dtype_policies": "use nn.DTypePolicy",
-            "mixed_precision": ("use memcfg.config.set_dtype_policy('mixed_bfloat16')"),
             "quantizers Quantizer": "weights are float32",
-            "Function Operation StatelessScope SymbolicScope backend": (
+            "Function Operation StatelessScope SymbolicScope": (
                 "models are traced with symbolic tensors: see Layer.call and Model.call"
             ),
             "RematScope remat": (
@@ -43,21 +41,17 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
                 "memcfg.models.resnet50()"
             ),
             "wrappers": "write a class that calls fit and predict",
-            "preprocessing": "its functions are in nn.utils, its layers in nn.layers",
-            "tree": "memcfg.data takes and returns nests",
             "export": "use Model.save and models.load_model",
-            "InputSpec": "a layer checks its inputs when it is called",
-            "KerasTensor": "use SymbolicTensor",
             "Variable": "use Layer.add_weight",
-            "config": "memcfg.config has the settings",
             "datasets": (
                 "memcfg.data reads arrays and files; scikit-learn has small data sets"
             ),
-            "device": "use memcfg.device",
             "legacy": "Keras 3 has these under their own names",
             "name_scope": "layers have names, name=...",
             "version": "use memcfg.__version__",
-            "visualization": "use model.summary() and model.graph()",
+            "visualization": (
+                "write images with utils.save_img; utils.plot_model draws a model"
+            ),
         },
         "layers": {
             "MaxNumBoundingBoxes": (
@@ -90,11 +84,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
                 "as with Python's wave or the package soundfile"
             ),
             "FeatureSpace": _TEXT,
-            "get_file": "memcfg downloads nothing: use urllib.request",
-            "*_interactive_logging*": "use fit's verbose",
-            "model_to_dot plot_model": "use model.summary() and model.graph()",
-            "Config": "use a dict",
-            "clear_session": "model.close() frees a model's memory",
             "legacy": "use the functions of this module",
         },
         "ops": {

@@ -44,7 +44,7 @@ def test_every_name_of_keras_can_be_imported_or_says_why_not(room):
         ("from memcfg.nn.layers import MaxNumBoundingBoxes", "Dataset.map"),
         ("from memcfg.nn.applications import ResNet50", r"memcfg\.models\.resnet50"),
         ("from memcfg.nn.applications.resnet import ResNet50", r"memcfg\.models"),
-        ("import memcfg.nn.mixed_precision", "set_dtype_policy"),
+        ("import memcfg.nn.quantizers", "float32"),
         ("from memcfg.nn import datasets", "scikit-learn"),
         ("from memcfg.nn.layers import Dence", "did you mean 'Dense'"),
         (
