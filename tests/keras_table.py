@@ -42,6 +42,7 @@ VALUES = (
     ("mask_zero", {"ReversibleEmbedding"}, True, "no mask"),
     ("reverse_dtype", {"ReversibleEmbedding"}, "float16", "no `reverse_dtype`"),
     ("logit_soft_cap", {"ReversibleEmbedding"}, 9.0, "no `logit_soft_cap`"),
+    ("x", {"nonzero", "unique", "view"}, mc.nn.Input((4,)), "of arrays alone"),
     ("shape", {"Input"}, (None, 3), "known lengths of a sample"),
     ("use_multiprocessing", {"PyDataset", "Sequence"}, True, "threads only"),
 )

@@ -62,7 +62,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
                 "memcfg cannot trace layers of other frameworks"
             ),
         },
-        "losses": {"circle": "use Circle(), which compares the samples of a batch"},
         "optimizers": {
             "LossScaleOptimizer": (
                 "gradients are float32: pass the inner optimizer alone"
@@ -87,14 +86,12 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "legacy": "use the functions of this module",
         },
         "ops": {
-            "jvp": "memcfg.grad derives gradients from the ops that a function calls",
-            "vectorize": "ops are of whole tensors: call the function on them",
-            "eig": "numbers are real: use eigh, of symmetric matrices",
-            "nonzero unique": (
-                "its shape would depend on the data: compute it with NumPy from the "
-                "result of predict"
+            "jvp": (
+                "derivatives are gradients: sum(memcfg.grad(f)(x) * v) is that of a "
+                "number f(x) along v"
             ),
-            "view": "write it with NumPy, on arrays",
+            "vectorize": "use vectorized_map, or call the function on whole tensors",
+            "eig": "numbers are real: use eigh, of symmetric matrices",
             "polar view_as_*": "numbers are real: keep both parts as two tensors",
         },
     }.items()

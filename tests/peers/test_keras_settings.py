@@ -82,3 +82,14 @@ def test_smart_resize(size):
             )
             assert one.shape == other.shape
             np.testing.assert_allclose(other, one, atol=0.05)
+
+
+def test_circle_losses():
+    random = np.random.default_rng(0)
+    p, q = (random.normal(size=(n, 3)).astype(np.float32) for n in (6, 4))
+    p, q = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (p, q))
+    t, u = np.int32([0, 1, 0, 2, 1, 0]), np.int32([1, 0, 1, 2])
+    for given in ((t, p), (t, p, u, q, False, 10, 0.2), (t[:4], p[:4], None, q)):
+        one, other = (each.losses.circle(*given) for each in BOTH)
+        one = keras.ops.convert_to_numpy(one)
+        np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-4)
