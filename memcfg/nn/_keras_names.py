@@ -66,9 +66,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "LossScaleOptimizer": (
                 "gradients are float32: pass the inner optimizer alone"
             ),
-            "MultiOptimizer OptimizerMap": (
-                "a model has one optimizer: freeze layers, and compile again"
-            ),
             "legacy": "Keras 3 has these under their own names only: optimizers.SGD",
         },
         "callbacks": {

@@ -112,6 +112,7 @@ def test_a_value_that_the_page_excepts_is_refused(kind, argument, value):
         "directory": ".",
         "img": np.ones((2, 2, 1)),
         "path": "image.png",
+        "optimizer_map": mc.nn.optimizers.OptimizerMap(mc.nn.SGD()),
         "output_size": 2,
         "pool_size": 2,
         "kernel": np.ones((2, 2, 4, 4)),

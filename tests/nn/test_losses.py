@@ -492,9 +492,11 @@ def test_circles_of_samples_and_others(itself):
     p, q = (random.normal(size=(n, 3)) for n in (6, 4))
     p, q = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (p, q))
     options = {"gamma": 5.0, "margin": 0.3, "remove_diagonal": not itself}
-    for given in ((t, p), (t, p, u, q), (t[:4], p[:4], None, q)):
-        wanted = circles(*given[:2], 5.0, 0.3, itself, *given[2:])
-        np.testing.assert_allclose(losses.circle(*given, **options), wanted, rtol=2e-4)
+    for several in ((t, p), (t, p, u, q), (t[:4], p[:4], None, q)):
+        wanted = circles(*several[:2], 5.0, 0.3, itself, *several[2:])
+        np.testing.assert_allclose(
+            losses.circle(*several, **options), wanted, rtol=2e-4
+        )
     traced = mc.function(lambda t, p: losses.circle(t, p, **options))
     found = traced(t, np.float32(p))
     np.testing.assert_allclose(found, circles(t, p, 5.0, 0.3, itself), rtol=2e-4)

@@ -299,6 +299,13 @@ class Optimizer(FixedAttributes, Configured):
             )
         self._learning_rate = nonnegative(value, "learning_rate")
 
+    rates: Any = learning_rate  # what a step reads: one, or those of several
+
+    @property
+    def rate_shape(self) -> tuple[int, ...]:
+        """The shape of what a step reads of learning rates."""
+        return ()
+
     @property
     def iterations(self) -> int:
         """The number of updates that this optimizer has made."""
