@@ -71,8 +71,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
         "callbacks": {
             "OrbaxCheckpoint": "use ModelCheckpoint",
             "ProgbarLogger": "fit's verbose draws a bar (1) or prints lines (2)",
-            "RemoteMonitor": "send the logs from a LambdaCallback",
-            "SwapEMAWeights": "use the optimizer's use_ema; fit ends with the averages",
         },
         "utils": {
             "audio_dataset_from_directory": (
