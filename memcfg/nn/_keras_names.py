@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ABSENT", "ATTRIBUTES", "NEVER_CALLED", "absent", "reason"]
 
-_TEXT = "turn text and categories into integers before training, with Dataset.map"
 
 _COMPLETE = (
     *("activations", "constraints", "initializers", "losses", "metrics"),
@@ -77,7 +76,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
                 "take the names of Dataset.list_files, and read each in Dataset.map, "
                 "as with Python's wave or the package soundfile"
             ),
-            "FeatureSpace": _TEXT,
             "legacy": "use the functions of this module",
         },
         "ops": {

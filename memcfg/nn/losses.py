@@ -1543,9 +1543,9 @@ class Circle(Loss):
 
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
         """Append the loss of each sample, 0 where it has no pairs of a kind."""
-        return self.between(builder, (y_true, y_pred), (y_true, y_pred))
+        return self._between(builder, (y_true, y_pred), (y_true, y_pred))
 
-    def between(
+    def _between(
         self, builder: Builder, samples: Sequence[int], others: Sequence[int]
     ) -> int:
         """Append the loss of each sample, compared with others: labels, embeddings."""
@@ -1846,7 +1846,7 @@ class _Circles(Layer):
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the ops; inputs are labels and embeddings, and those of others."""
-        return self.of.between(scope.builder, inputs[:2], inputs[2:])
+        return self.of._between(scope.builder, inputs[:2], inputs[2:])
 
 
 @operation

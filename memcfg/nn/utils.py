@@ -30,6 +30,7 @@ from memcfg.nn.exchange._custom_objects import (
     register_keras_serializable,
 )
 from memcfg.nn.exchange._settings import Config
+from memcfg.nn.layers.categories._feature_space import FeatureSpace
 from memcfg.nn.loading._get_file import get_file
 from memcfg.nn.loading._image_dataset import image_dataset_from_directory
 from memcfg.nn.loading._images import array_to_img, img_to_array, load_img, save_img
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Config",
     "CustomObjectScope",
+    "FeatureSpace",
     "Progbar",
     "PyDataset",
     "Sequence",
