@@ -112,7 +112,7 @@ MADE = {  # arguments with options, and the shape of a sample
     "Normalization": ((), {"mean": 1.0, "variance": 2.0}, ROW),
     "PReLU": ((), {"alpha_regularizer": "l2", "shared_axes": [1]}, STEPS),
     "Permute": (((2, 1),), {}, STEPS),
-    "Pipeline": (([layers.Dense(3), layers.ReLU()],), {}, ROW),
+    "Pipeline": (([layers.Dense(3), layers.ELU()],), {}, ROW),
     "STFTSpectrogram": (("magnitude", 4, 2), {"window": "hamming"}, STEPS),
     "RMSNormalization": (((1, 3),), {"epsilon": 0.1}, IMAGE),
     "RNN": ((Added(4),), {"return_sequences": True}, STEPS),

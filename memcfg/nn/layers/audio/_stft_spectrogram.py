@@ -141,6 +141,7 @@ class STFTSpectrogram(Layer):
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Return a kernel for each part that the mode needs."""
+        self._check_shapes(shapes)
         size = self.fft_length or 1 << (self.frame_length - 1).bit_length()
         shape = (self.frame_length, 1, size // 2 + 1)
         return tuple(
