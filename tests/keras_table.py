@@ -43,6 +43,7 @@ VALUES = (
     ("reverse_dtype", {"ReversibleEmbedding"}, "float16", "no `reverse_dtype`"),
     ("logit_soft_cap", {"ReversibleEmbedding"}, 9.0, "no `logit_soft_cap`"),
     ("x", {"nonzero", "unique", "view"}, mc.nn.Input((4,)), "of arrays alone"),
+    ("ragged", {"audio_dataset_from_directory"}, True, "padded, and not resampled"),
     ("shape", {"Input"}, (None, 3), "known lengths of a sample"),
     ("use_multiprocessing", {"PyDataset", "Sequence"}, True, "threads only"),
 )
@@ -143,9 +144,9 @@ def page():
     for method, theirs in NAMES["Model"].items():
         owner = mc.nn.Model if hasattr(mc.nn.Model, method) else mc.nn.Layer
         left_out = missing(getattr(owner, method), theirs)
-        words = "all arguments"
-        if left_out:
-            words = f"without {', '.join(map(code, left_out))}"
+        if not left_out:
+            continue
+        words = f"without {', '.join(map(code, left_out))}"
         text = f"- `{owner.__name__}.{method}`: {words}"
         parts.append(textwrap.fill(text, 88, subsequent_indent="  "))
     parts += [*arguments()]

@@ -34,7 +34,8 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "RematScope remat": (
                 "pass a policy that recomputes to compile: memory=memcfg.plan.auto()"
             ),
-            "distribution distillation": "a model is on one device",
+            "distribution": "a model is on one device",
+            "distillation": "train on what the teacher's predict returns",
             "applications": (
                 "memcfg.models has well-known networks, such as "
                 "memcfg.models.resnet50()"
@@ -43,7 +44,8 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "export": "use Model.save and models.load_model",
             "Variable": "use Layer.add_weight",
             "datasets": (
-                "memcfg.data reads arrays and files; scikit-learn has small data sets"
+                "utils.get_file downloads files, and memcfg.data reads them; "
+                "scikit-learn has small data sets"
             ),
             "legacy": "Keras 3 has these under their own names",
             "name_scope": "layers have names, name=...",
@@ -58,7 +60,8 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
                 "memcfg.data.Dataset.map"
             ),
             "FlaxLayer JaxLayer TFSMLayer TorchModuleWrapper": (
-                "memcfg cannot trace layers of other frameworks"
+                "memcfg cannot trace layers of other frameworks: write the layer with "
+                "nn.ops, and set its weights"
             ),
         },
         "optimizers": {
@@ -72,10 +75,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "ProgbarLogger": "fit's verbose draws a bar (1) or prints lines (2)",
         },
         "utils": {
-            "audio_dataset_from_directory": (
-                "take the names of Dataset.list_files, and read each in Dataset.map, "
-                "as with Python's wave or the package soundfile"
-            ),
             "legacy": "use the functions of this module",
         },
         "ops": {

@@ -31,6 +31,7 @@ from memcfg.nn.exchange._custom_objects import (
 )
 from memcfg.nn.exchange._settings import Config
 from memcfg.nn.layers.categories._feature_space import FeatureSpace
+from memcfg.nn.loading._audio_dataset import audio_dataset_from_directory
 from memcfg.nn.loading._get_file import get_file
 from memcfg.nn.loading._image_dataset import image_dataset_from_directory
 from memcfg.nn.loading._images import array_to_img, img_to_array, load_img, save_img
@@ -58,6 +59,7 @@ __all__ = [
     "PyDataset",
     "Sequence",
     "array_to_img",
+    "audio_dataset_from_directory",
     "clear_session",
     "custom_object_scope",
     "deserialize_keras_object",

@@ -52,7 +52,7 @@ def test_blurs_are_sums_of_neighbours(rows, columns, seed):
     wide = np.pad(data, ((0, 0), (rows // 2,) * 2, (columns // 2,) * 2, (0, 0)))
     for i, j in np.ndindex(5, 6):
         part = wide[:, i : i + rows, j : j + columns]
-        wanted = np.einsum("nrcd,r,c->nd", part, *weights)
+        wanted = np.einsum("bhwk,h,w->bk", part, *weights)
         np.testing.assert_allclose(found[:, i, j], wanted, rtol=1e-4)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import wave
 
 import numpy as np
 import pytest
@@ -74,3 +75,32 @@ def test_tables_and_rows(output_mode, mode):
             a, b = array(wanted[name]), found[name]
             assert a.shape == b.shape, name
             np.testing.assert_allclose(b, a, rtol=1e-5, atol=1e-6, err_msg=name)
+
+
+def test_sounds_of_folders(tmp_path):
+    random = np.random.default_rng(0)
+    for name, count in (("a/0", 5), ("a/1", 8), ("b/0", 3)):
+        path = tmp_path / f"{name}.wav"
+        path.parent.mkdir(exist_ok=True)
+        with wave.open(str(path), "wb") as file:
+            file.setnchannels(1)
+            file.setsampwidth(2)
+            file.setframerate(100)
+            file.writeframes(random.integers(-9999, 9999, count, np.int16).tobytes())
+    for options in (
+        {"batch_size": 2},
+        {"output_sequence_length": 6, "label_mode": "binary"},
+        {"labels": None, "output_sequence_length": 4, "seed": 3, "shuffle": True},
+    ):
+        given = {"shuffle": False, "verbose": False} | options
+        one, other = (
+            each.audio_dataset_from_directory(str(tmp_path), **given)
+            for each in (keras.utils, mc.nn.utils)
+        )
+        if given["shuffle"]:  # each pass is in an order of its own
+            one, other = ([np.sort(x, axis=0) for x in each] for each in (one, other))
+        for a, b in zip(one, other, strict=True):
+            for x, y in zip(
+                *([e] if "labels" in given else e for e in (a, b)), strict=True
+            ):
+                np.testing.assert_array_equal(np.asarray(x), y)
