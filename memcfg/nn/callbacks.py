@@ -1236,8 +1236,11 @@ class TensorBoard(Callback):
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Write the loss and metrics of the epoch and the learning rate."""
-        rate = float(self.model.optimizer.learning_rate)
-        logs = {**(logs or {}), "learning_rate": rate}
+        rates = np.asarray(self.model.optimizer.rates, np.float64)
+        names = [f"learning_rate_{i}" for i in range(rates.size)]
+        if rates.ndim == 0:
+            names = ["learning_rate"]
+        logs = {**(logs or {}), **dict(zip(names, rates.ravel().tolist(), strict=True))}
         for name, value in logs.items():
             short = name.removeprefix("val_")
             run = "train" if short == name else "validation"

@@ -169,6 +169,10 @@ def test_a_pipeline_in_a_model_and_its_configuration():
     np.testing.assert_allclose(found, np.maximum(2 * x @ kernel + bias, 0), rtol=1e-5)
     again = layers.deserialize(layers.serialize(chain))
     assert [type(each) for each in again.layers] == [type(e) for e in chain.layers]
+    pairs = mc.data.Dataset.from_tensor_slices((images(4, 5, 5, 3), np.zeros(4)))
+    for layer in (layers.Pipeline([layers.RandomFlip()]), layers.RandomFlip()):
+        with pytest.raises(TypeError, match=r"training must be .* lambda x, y"):
+            list(pairs.batch(2).map(layer))
     with pytest.raises(TypeError, match="accepts layers"):
         layers.Pipeline([abs])
     with pytest.raises(TypeError, match=r"MixUp computes on arrays"):

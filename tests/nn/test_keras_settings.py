@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
@@ -199,6 +201,9 @@ def test_config_is_a_dictionary_with_attributes():
         with pytest.raises(ValueError, match="frozen"):
             change()
     assert config.units == 4
+    for twin in (pickle.loads(pickle.dumps(config)), copy.deepcopy(config)):
+        assert twin.as_dict() == config.as_dict()
+        assert twin.frozen
     config.unfreeze()
     del config["units"]
     assert repr(config) == "<Config {'rate': 0.1, 'more': [1]}>"

@@ -154,6 +154,26 @@ def test_averages_replace_only_their_weights():
     model.close()
 
 
+def test_copies_and_callbacks(tmp_path):
+    model = trained(rates())
+    twin = copy.deepcopy(model)
+    options = {"batch_size": 8, "shuffle": False, "verbose": 0}
+    backup = nn.callbacks.BackupAndRestore(tmp_path / "backup")
+    for each, callbacks in (
+        (model, [backup, nn.callbacks.TerminateOnNaN()]),
+        (twin, []),
+    ):
+        each.fit(*data(), callbacks=callbacks, **options)
+    for found, wanted in zip(weights_of(twin), weights_of(model), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+    other = trained(rates())
+    with pytest.raises(AttributeError, match="has no learning_rate"):
+        other.fit(
+            *data(), callbacks=[nn.callbacks.ReduceLROnPlateau("loss")], **options
+        )
+    other.close()
+
+
 def test_maps():
     sgd, adam = optimizers.SGD(), optimizers.Adam()
     chosen = optimizers.OptimizerMap(sgd, {"a/.*": adam})

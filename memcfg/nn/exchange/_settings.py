@@ -109,5 +109,16 @@ class Config(MutableMapping[str, Any]):
         hint = f": did you mean {near[0]!r}?" if near else ""
         raise AttributeError(f"the config has no {name!r}{hint}", name=name, obj=self)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _remade, (self._entries, self._frozen)
+
     def __repr__(self) -> str:
         return f"<Config {self._entries}>"
+
+
+def _remade(entries: dict[str, Any], frozen: bool) -> Config:
+    """Return a copy of a config."""
+    made = Config(**entries)
+    if frozen:
+        made.freeze()
+    return made

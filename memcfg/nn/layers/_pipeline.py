@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from memcfg.nn.layers._layer import Layer, SymbolicTensor, pattern
-from memcfg.nn.layers.images._image_layer import _ImageLayer
+from memcfg.nn.layers.images._image_layer import _ImageLayer, check_mode
 
 
 class Pipeline(Layer):
@@ -56,6 +56,7 @@ class Pipeline(Layer):
         return list(dict.fromkeys(self.layers))
 
     def _on_arrays(self, inputs: Any, training: bool = True) -> Any:
+        check_mode(training, "Pipeline")
         for layer in self.layers:
             if isinstance(layer, Pipeline | _ImageLayer):
                 inputs = layer(inputs, training=training)

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["get_file"]
 
 _CHUNK = 1 << 20  # bytes
+_SECONDS = 60.0  # of waiting for a server
 _SCHEMES = ("http", "https", "file")
 _FORMATS = ("tar", "zip")
 _ALGORITHMS = ("auto", "sha256", "md5")
@@ -173,7 +174,7 @@ def _download(origin: str, target: Path, file_hash: str | None, algorithm: str) 
                     f"{file_hash}"
                 )
 
-    with urlopen(origin) as stream:
+    with urlopen(origin, timeout=_SECONDS) as stream:
         write_atomically(target, pieces(stream))
 
 
