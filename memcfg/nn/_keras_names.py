@@ -43,10 +43,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "wrappers": "write a class that calls fit and predict",
             "export": "use Model.save and models.load_model",
             "Variable": "use Layer.add_weight",
-            "datasets": (
-                "utils.get_file downloads files, and memcfg.data reads them; "
-                "scikit-learn has small data sets"
-            ),
             "legacy": "Keras 3 has these under their own names",
             "name_scope": "layers have names, name=...",
             "version": "use memcfg.__version__",

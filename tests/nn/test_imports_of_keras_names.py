@@ -45,7 +45,7 @@ def test_every_name_of_keras_can_be_imported_or_says_why_not(room):
         ("from memcfg.nn.applications import ResNet50", r"memcfg\.models\.resnet50"),
         ("from memcfg.nn.applications.resnet import ResNet50", r"memcfg\.models"),
         ("import memcfg.nn.quantizers", "float32"),
-        ("from memcfg.nn import datasets", "scikit-learn"),
+        ("from memcfg.nn.datasets import imdb", "is a pickle"),
         ("from memcfg.nn.layers import Dence", "did you mean 'Dense'"),
         (
             "from memcfg.nn.losses import Squaredhinge",

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+from internals import set_data_source
 
 import memcfg as mc
 
@@ -93,3 +95,18 @@ def test_circle_losses():
         one, other = (each.losses.circle(*given) for each in BOTH)
         one = keras.ops.convert_to_numpy(one)
         np.testing.assert_allclose(other, one, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["boston_housing", "california_housing"])
+def test_orders_of_tables(name, tmp_path, monkeypatch):
+    x = np.arange(2000.0).reshape(1000, 2)
+    np.savez(tmp_path / f"{name}.npz", x=x, y=x[:, 1])
+    theirs = importlib.import_module(f"keras.src.datasets.{name}")
+    monkeypatch.setattr(theirs, "get_file", lambda *_, **__: tmp_path / f"{name}.npz")
+    set_data_source(monkeypatch, tmp_path)
+    for options in ({}, {"test_split": 0.35, "seed": 4}):
+        one, other = (
+            getattr(each.datasets, name).load_data(**options) for each in BOTH
+        )
+        for a, b in zip([*one[0], *one[1]], [*other[0], *other[1]], strict=True):
+            np.testing.assert_array_equal(a, b)
