@@ -1,4 +1,4 @@
-"""Write docs/keras.md: each name of Keras's, and whether it is here.
+"""Write docs/keras.md: names of Keras's that are not here, or not with all arguments.
 
     python tests/keras_table.py
 
@@ -42,6 +42,8 @@ VALUES = (
     ("mask_zero", {"ReversibleEmbedding"}, True, "no mask"),
     ("reverse_dtype", {"ReversibleEmbedding"}, "float16", "no `reverse_dtype`"),
     ("logit_soft_cap", {"ReversibleEmbedding"}, 9.0, "no `logit_soft_cap`"),
+    ("x", {"nonzero", "unique", "view"}, mc.nn.Input((4,)), "of arrays alone"),
+    ("ragged", {"audio_dataset_from_directory"}, True, "padded, and not resampled"),
     ("shape", {"Input"}, (None, 3), "known lengths of a sample"),
     ("use_multiprocessing", {"PyDataset", "Sequence"}, True, "threads only"),
 )
@@ -94,16 +96,27 @@ def rows(room):
         yield name, f"different: {'; '.join(how)}" if how else "here"
 
 
+def counted():
+    """Say how many names are as in Keras, differ, and are absent."""
+    states = [state for room in NAMES if room not in METHODS for _, state in rows(room)]
+    here, absent = states.count("here"), sum(each[:6] == "absent" for each in states)
+    return (
+        f"Of {len(states)} public names, {here} are here and not listed, "
+        f"{len(states) - here - absent} differ in arguments, and {absent} are absent: "
+        f"{100 * absent / len(states):.1f} %."
+    )
+
+
 def page():
     parts = [
         "# Keras names",
         "",
         textwrap.fill(
-            f"This page lists which names of Keras {NAMES['version']} are in "
-            "`memcfg.nn`. `from memcfg import nn as keras` is the line to change. An "
-            "unsupported argument is a TypeError, an absent name is an AttributeError, "
-            "and both say what to do instead. `python tests/keras_table.py` writes "
-            "this page.",
+            f"This page lists what differs between Keras {NAMES['version']} and "
+            "`memcfg.nn`. `from memcfg import nn as keras` is the line to change. "
+            f"{counted()} An unsupported argument is a TypeError, an absent name is an "
+            "AttributeError, and both say what to do instead. `python "
+            "tests/keras_table.py` writes this page.",
             88,
         ),
         "",
@@ -117,6 +130,7 @@ def page():
                 f"[{room or 'keras'}](#{(room or 'keras').replace('.', '')})"
                 for room in NAMES
                 if room not in METHODS
+                and any(state != "here" for _, state in rows(room))
             )
             + ".",
             88,
@@ -130,9 +144,9 @@ def page():
     for method, theirs in NAMES["Model"].items():
         owner = mc.nn.Model if hasattr(mc.nn.Model, method) else mc.nn.Layer
         left_out = missing(getattr(owner, method), theirs)
-        words = "all arguments"
-        if left_out:
-            words = f"without {', '.join(map(code, left_out))}"
+        if not left_out:
+            continue
+        words = f"without {', '.join(map(code, left_out))}"
         text = f"- `{owner.__name__}.{method}`: {words}"
         parts.append(textwrap.fill(text, 88, subsequent_indent="  "))
     parts += [*arguments()]
@@ -140,12 +154,11 @@ def page():
         if room in METHODS:
             continue
         found = list(rows(room))
-        here = [name for name, state in found if state == "here"]
-        parts += ["", f"## {room or 'keras'}"]
-        if here:
-            text = "Here: " + ", ".join(map(code, here)) + "."
-            parts += ["", textwrap.fill(text, 88)]
         others = [(name, state) for name, state in found if state != "here"]
+        if not others:
+            continue
+        alike = f"{len(found) - len(others)} of {len(found)} names are as in Keras."
+        parts += ["", f"## {room or 'keras'}", "", alike]
         if others:
             parts += ["", "| name | difference |", "| --- | --- |"]
             alike = {}

@@ -12,22 +12,29 @@ import sys
 from typing import TYPE_CHECKING
 
 from memcfg._missing import MissingModules
-from memcfg.config import DTypePolicy
+from memcfg.config import DTypePolicy, device
 from memcfg.nn import (
     activations,
+    backend,
     callbacks,
+    config,
     constraints,
+    datasets,
+    dtype_policies,
     functions,
     initializers,
     layers,
     losses,
     metrics,
+    mixed_precision,
     models,
     ops,
     optimizers,
+    preprocessing,
     random,
     regularizers,
     saving,
+    tree,
     utils,
 )
 from memcfg.nn._keras_names import ABSENT, absent
@@ -128,6 +135,7 @@ from memcfg.nn.layers import (
     HashedCrossing,
     Hashing,
     Input,
+    InputSpec,
     IntegerLookup,
     Lambda,
     Layer,
@@ -199,6 +207,7 @@ from memcfg.nn.layers import (
     multiply,
     subtract,
 )
+from memcfg.nn.layers import SymbolicTensor as KerasTensor
 from memcfg.nn.losses import Loss, SparseCategoricalCrossentropy
 from memcfg.nn.metrics import Metric
 from memcfg.nn.optimizers import (
@@ -217,6 +226,8 @@ from memcfg.nn.optimizers import (
     RMSprop,
 )
 from memcfg.nn.regularizers import Regularizer
+
+FloatDTypePolicy = DTypePolicy
 
 __all__ = [
     "ELU",
@@ -283,6 +294,7 @@ __all__ = [
     "EinsumDense",
     "Embedding",
     "Flatten",
+    "FloatDTypePolicy",
     "GRUCell",
     "GaussianDropout",
     "GaussianNoise",
@@ -310,7 +322,9 @@ __all__ = [
     "Identity",
     "Initializer",
     "Input",
+    "InputSpec",
     "IntegerLookup",
+    "KerasTensor",
     "LSTMCell",
     "Lamb",
     "Lambda",
@@ -396,10 +410,15 @@ __all__ = [
     "activations",
     "add",
     "average",
+    "backend",
     "callbacks",
     "concatenate",
+    "config",
     "constraints",
+    "datasets",
+    "device",
     "dot",
+    "dtype_policies",
     "functions",
     "initializers",
     "layers",
@@ -407,15 +426,18 @@ __all__ = [
     "maximum",
     "metrics",
     "minimum",
+    "mixed_precision",
     "models",
     "multiply",
     "ops",
     "optimizers",
+    "preprocessing",
     "random",
     "regularizers",
     "saving",
     "set_random_seed",
     "subtract",
+    "tree",
     "utils",
 ]
 

@@ -21,6 +21,8 @@ __all__ = [
     "check_name",
     "constant",
     "constructor_arguments",
+    "forget_names",
+    "next_number",
     "snake_case",
 ]
 
@@ -153,9 +155,19 @@ def snake_case(name: str) -> str:
     return re.sub(r"([a-z])([A-Z])", r"\1_\2", spaced).lower()
 
 
+def next_number(kind: str) -> int:
+    """Return how many numbers of a kind have been asked for before."""
+    return next(_counters[kind])  # atomic: both calls are implemented in C
+
+
+def forget_names() -> None:
+    """Start the numbers of automatic names from the beginning again."""
+    _counters.clear()
+
+
 def automatic_name(kind: str) -> str:
     """Return the next unused automatic name of a kind."""
-    number = next(_counters[kind])  # atomic: both calls are implemented in C
+    number = next_number(kind)
     return kind if number == 0 else f"{kind}_{number}"
 
 

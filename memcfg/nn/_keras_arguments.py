@@ -86,6 +86,7 @@ ARGUMENTS: dict[str, Reason] = {
     "sparse": Reason("arrays are dense", (False,)),
     "ragged": Reason("arrays are dense: pad_sequences and Masking", (False,)),
     "tensor": Reason("call the model on the tensor"),
+    "input_tensor": Reason("call the model on the tensor"),
     "optional": Reason("all inputs are required", (False,)),
     "aggregation": Reason("a weight is on one device", ("none",)),
     "overwrite_with_gradient": Reason("weights are float32", (False,)),

@@ -17,96 +17,69 @@ if TYPE_CHECKING:
 
 __all__ = ["ABSENT", "ATTRIBUTES", "NEVER_CALLED", "absent", "reason"]
 
-_DATA = "prepare data before training: memcfg.data.Dataset.map takes any function"
-_TEXT = "turn text and categories into integers before training, with Dataset.map"
 
-_COMPLETE = ("activations", "constraints", "losses", "metrics", "models")
+_COMPLETE = (
+    *("activations", "constraints", "initializers", "losses", "metrics"),
+    *("models", "random", "regularizers"),
+)
 ABSENT: Mapping[str, Mapping[str, str]] = {
     room: by_name(rows)
     for room, rows in {
-        **{each: {} for each in (*_COMPLETE, "random", "regularizers")},
+        **{each: {} for each in _COMPLETE},
         "": {
-            "FloatDTypePolicy dtype_policies": "use nn.DTypePolicy",
-            "mixed_precision": ("use memcfg.config.set_dtype_policy('mixed_bfloat16')"),
             "quantizers Quantizer": "weights are float32",
-            "Function Operation StatelessScope SymbolicScope backend": (
+            "Function Operation StatelessScope SymbolicScope": (
                 "models are traced with symbolic tensors: see Layer.call and Model.call"
             ),
             "RematScope remat": (
                 "pass a policy that recomputes to compile: memory=memcfg.plan.auto()"
             ),
-            "distribution distillation": "a model is on one device",
+            "distribution": "a model is on one device",
+            "distillation": "train on what the teacher's predict returns",
             "applications": (
                 "memcfg.models has well-known networks, such as "
                 "memcfg.models.resnet50()"
             ),
             "wrappers": "write a class that calls fit and predict",
-            "preprocessing": "its functions are in nn.utils, its layers in nn.layers",
-            "tree": "memcfg.data takes and returns nests",
             "export": "use Model.save and models.load_model",
-            "InputSpec": "a layer checks its inputs when it is called",
-            "KerasTensor": "use SymbolicTensor",
             "Variable": "use Layer.add_weight",
-            "config": "memcfg.config has the settings",
-            "datasets": (
-                "memcfg.data reads arrays and files; scikit-learn has small data sets"
-            ),
-            "device": "use memcfg.device",
             "legacy": "Keras 3 has these under their own names",
             "name_scope": "layers have names, name=...",
             "version": "use memcfg.__version__",
-            "visualization": "use model.summary() and model.graph()",
+            "visualization": (
+                "write images with utils.save_img; utils.plot_model draws a model"
+            ),
         },
         "layers": {
-            "Random* RandAugment AugMix CutMix MixUp Equalization "
-            "*HistogramEqualization MaxNumBoundingBoxes *Spectrogram Pipeline": _DATA,
-            "FlaxLayer JaxLayer TFSMLayer TorchModuleWrapper": (
-                "memcfg cannot trace layers of other frameworks"
+            "MaxNumBoundingBoxes": (
+                "layers of images take images, labels and masks, and no boxes: use "
+                "memcfg.data.Dataset.map"
             ),
-            "InputLayer": "use Input(shape)",
-            "InputSpec": "a layer checks its inputs when it is called",
+            "FlaxLayer JaxLayer TFSMLayer TorchModuleWrapper": (
+                "memcfg cannot trace layers of other frameworks: write the layer with "
+                "nn.ops, and set its weights"
+            ),
         },
-        "losses": {"circle": "use Circle(), which compares the samples of a batch"},
         "optimizers": {
             "LossScaleOptimizer": (
                 "gradients are float32: pass the inner optimizer alone"
-            ),
-            "MultiOptimizer OptimizerMap": (
-                "a model has one optimizer: freeze layers, and compile again"
             ),
             "legacy": "Keras 3 has these under their own names only: optimizers.SGD",
         },
         "callbacks": {
             "OrbaxCheckpoint": "use ModelCheckpoint",
             "ProgbarLogger": "fit's verbose draws a bar (1) or prints lines (2)",
-            "RemoteMonitor": "send the logs from a LambdaCallback",
-            "SwapEMAWeights": "use the optimizer's use_ema; fit ends with the averages",
-        },
-        "initializers": {
-            "STFT STFTInitializer stft": _DATA,
         },
         "utils": {
-            "audio_dataset_from_directory": (
-                "take the names of Dataset.list_files, and read each in Dataset.map, "
-                "as with Python's wave or the package soundfile"
-            ),
-            "FeatureSpace": _TEXT,
-            "get_file": "memcfg downloads nothing: use urllib.request",
-            "*_interactive_logging*": "use fit's verbose",
-            "model_to_dot plot_model": "use model.summary() and model.graph()",
-            "Config": "use a dict",
-            "clear_session": "model.close() frees a model's memory",
             "legacy": "use the functions of this module",
         },
         "ops": {
-            "jvp": "memcfg.grad derives gradients from the ops that a function calls",
-            "vectorize": "ops are of whole tensors: call the function on them",
-            "eig": "numbers are real: use eigh, of symmetric matrices",
-            "nonzero unique": (
-                "its shape would depend on the data: compute it with NumPy from the "
-                "result of predict"
+            "jvp": (
+                "derivatives are gradients: sum(memcfg.grad(f)(x) * v) is that of a "
+                "number f(x) along v"
             ),
-            "view": "write it with NumPy, on arrays",
+            "vectorize": "use vectorized_map, or call the function on whole tensors",
+            "eig": "numbers are real: use eigh, of symmetric matrices",
             "polar view_as_*": "numbers are real: keep both parts as two tensors",
         },
     }.items()

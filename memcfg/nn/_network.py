@@ -24,6 +24,7 @@ from memcfg.nn.layers._layer import (
     InputLayer,
     Node,
     first_value,
+    input_layer,
     show_shape,
 )
 from memcfg.units import format_bytes
@@ -244,7 +245,7 @@ def from_inner(
         made[tensor] = tensor
         if not isinstance(tensor.node.layer, InputLayer):
             shape, dtype = tensor.sample_shape, tensor.sample_dtype
-            start = InputLayer(shape, dtype, batch_size=tensor.node.batch_size)
+            start = input_layer(shape, dtype, batch_size=tensor.node.batch_size)
             made[tensor] = Node(start, (), [(shape, dtype)]).outputs[0]
     nodes, _ = traverse([output.node for output in outputs], set(inputs))
     for node in sorted(nodes, key=lambda node: node.order):

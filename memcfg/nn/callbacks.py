@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import inspect
+import json
 import os
 import time
 import warnings
@@ -12,6 +13,8 @@ from contextlib import suppress
 from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlencode
+from urllib.request import Request, urlopen
 
 import numpy as np
 
@@ -40,7 +43,9 @@ __all__ = [
     "ModelCheckpoint",
     "PerformanceListener",
     "ReduceLROnPlateau",
+    "RemoteMonitor",
     "ScoreIterationListener",
+    "SwapEMAWeights",
     "TensorBoard",
     "TerminateOnNaN",
 ]
@@ -49,6 +54,8 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
     __getattr__ = absent(__name__)
 
 Logs = dict[str, Any]
+_FORM = "application/x-www-form-urlencoded"
+_SECONDS = 10.0  # of waiting for a server
 
 
 class Callback:
@@ -1044,6 +1051,144 @@ class LambdaCallback(Callback):
                 setattr(self, hook, function)
 
 
+class SwapEMAWeights(Callback):
+    """Have the moving averages of weights in the model while it is evaluated.
+
+    The optimizer keeps them: ``use_ema=True``. Meanwhile this callback keeps the
+    weights, as arrays. Before the first step nothing is swapped.
+
+    Parameters
+    ----------
+    swap_on_epoch : bool, default False
+        Whether the averages are in the model at the end of each epoch, too, so that
+        `ModelCheckpoint` behind this callback saves them. Training goes on with the
+        weights.
+    """
+
+    def __init__(self, swap_on_epoch: bool = False) -> None:
+        super().__init__()
+        self.swap_on_epoch = bool(swap_on_epoch)
+        self._kept: dict[str, np.ndarray] = {}
+
+    def _swap(self, *, averages: bool) -> None:
+        """Have the averages in the model, or the weights."""
+        optimizer = self.model.optimizer
+        if not optimizer.use_ema:
+            raise ValueError("SwapEMAWeights needs an optimizer with use_ema=True")
+        if averages and not self._kept:
+            self._kept = optimizer.take_averages()
+        elif not averages and self._kept:
+            optimizer.put_back(self._kept)
+            self._kept = {}
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        """Put the weights back."""
+        del epoch, logs
+        if self.swap_on_epoch:
+            self._swap(averages=False)
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        """Put the averages into the model."""
+        del epoch, logs
+        if self.swap_on_epoch:
+            self._swap(averages=True)
+
+    def on_train_end(self, logs: Logs | None = None) -> None:
+        """Forget the weights: `fit` ends with the averages."""
+        del logs
+        self._kept = {}
+
+    def on_test_begin(self, logs: Logs | None = None) -> None:
+        """Put the averages into the model."""
+        del logs
+        self._swap(averages=True)
+
+    def on_test_end(self, logs: Logs | None = None) -> None:
+        """Put the weights back."""
+        del logs
+        self._swap(averages=False)
+
+    def on_predict_begin(self, logs: Logs | None = None) -> None:
+        """Put the averages into the model."""
+        del logs
+        self._swap(averages=True)
+
+    def on_predict_end(self, logs: Logs | None = None) -> None:
+        """Put the weights back."""
+        del logs
+        self._swap(averages=False)
+
+
+class RemoteMonitor(Callback):
+    """Send the logs of each epoch to a server, by an HTTP POST.
+
+    Parameters
+    ----------
+    root : str, default "http://localhost:9000"
+        The server.
+    path : str, default "/publish/epoch/end/"
+        The path.
+    field : str, default "data"
+        The field of a form that has the logs as JSON.
+    headers : dict of str, optional
+        More headers of the request.
+    send_as_json : bool, default False
+        Whether the request is JSON itself, and no form.
+
+    Raises
+    ------
+    ValueError
+        If the server's scheme is neither ``http`` nor ``https``.
+
+    Warns
+    -----
+    RuntimeWarning
+        If the server does not take the logs.
+    """
+
+    def __init__(
+        self,
+        root: str = "http://localhost:9000",
+        path: str = "/publish/epoch/end/",
+        field: str = "data",
+        headers: dict[str, str] | None = None,
+        send_as_json: bool = False,
+    ) -> None:
+        super().__init__()
+        if not root.startswith(("http://", "https://")):
+            raise ValueError(
+                f"RemoteMonitor: root must be an HTTP server, got {root!r}"
+            )
+        self.root = root
+        self.path = path
+        self.field = field
+        self.headers = headers
+        self.send_as_json = bool(send_as_json)
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        """Send the logs."""
+        numbers = {key: float(value) for key, value in (logs or {}).items()}
+        sent: dict[str, float] = {"epoch": epoch, **numbers}
+        text, kind = json.dumps(sent), "application/json"
+        if not self.send_as_json:
+            text, kind = urlencode({self.field: text}), _FORM
+        request = Request(
+            self.root + self.path,
+            text.encode(),
+            {"Content-Type": kind, **(self.headers or {})},
+            method="POST",
+        )
+        try:
+            with urlopen(request, timeout=_SECONDS):
+                pass
+        except OSError as error:
+            warnings.warn(
+                f"RemoteMonitor: {self.root} does not take the logs: {error}",
+                RuntimeWarning,
+                stacklevel=outside(),
+            )
+
+
 class TensorBoard(Callback):
     """Write the loss and metrics of each epoch for TensorBoard.
 
@@ -1091,8 +1236,11 @@ class TensorBoard(Callback):
 
     def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
         """Write the loss and metrics of the epoch and the learning rate."""
-        rate = float(self.model.optimizer.learning_rate)
-        logs = {**(logs or {}), "learning_rate": rate}
+        rates = np.asarray(self.model.optimizer.rates, np.float64)
+        names = [f"learning_rate_{i}" for i in range(rates.size)]
+        if rates.ndim == 0:
+            names = ["learning_rate"]
+        logs = {**(logs or {}), **dict(zip(names, rates.ravel().tolist(), strict=True))}
         for name, value in logs.items():
             short = name.removeprefix("val_")
             run = "train" if short == name else "validation"

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 __all__ = [
+    "STFT",
     "Bilinear",
     "Constant",
     "GlorotNormal",
@@ -38,6 +39,7 @@ __all__ = [
     "OrthogonalInitializer",
     "RandomNormal",
     "RandomUniform",
+    "STFTInitializer",
     "TruncatedNormal",
     "VarianceScaling",
     "Zeros",
@@ -56,6 +58,7 @@ __all__ = [
     "random_normal",
     "random_uniform",
     "serialize",
+    "stft",
     "truncated_normal",
     "variance_scaling",
     "zeros",
@@ -67,6 +70,18 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 # Standard deviation of the standard normal distribution truncated to [-2, 2].
 _TRUNCATED_DEVIATION = 0.87962566103423978
 _CHUNK = 2**16  # the largest temporary of `_truncated_normal`, in elements
+
+# Windows that are sums of cosines: the shares of the constant and of each cosine.
+_COSINES = {
+    "blackman": (0.42, -0.5, 0.08),
+    "blackmanharris": (0.35875, -0.48829, 0.14128, -0.01168),
+    "boxcar": (1.0,),
+    "flattop": (0.21557895, -0.41663158, 0.277263158, -0.083578947, 0.006947368),
+    "hamming": (0.54, -0.46),
+    "hann": (0.5, -0.5),
+    "nuttall": (0.3635819, -0.4891775, 0.1365995, -0.0106411),
+}
+WINDOWS = (*sorted([*_COSINES, "bartlett", "cosine"]),)
 
 
 class Initializer(FixedAttributes, Configured):
@@ -392,6 +407,77 @@ class Orthogonal(Initializer):
         return np.ascontiguousarray(q.T if rows < columns else q).reshape(shape)
 
 
+class STFT(Initializer):
+    """The kernel of a convolution that is a short-time Fourier transform.
+
+    Weights have shape (steps of a window, 1, half of the length of the transform + 1).
+
+    Parameters
+    ----------
+    side : {"real", "imag"}, default "real"
+        The part of the transform.
+    window : str or array_like, default "hann"
+        The window, such as ``"hann"``, ``"hamming"`` or ``"blackman"``; None for ones.
+    scaling : {"density", "spectrum"}, optional
+        Whether the window has norm 1 (``"density"``, the default) or sum 1; None for
+        neither.
+    periodic : bool, default False
+        Whether the window is one period of a longer one.
+
+    Raises
+    ------
+    ValueError
+        If an argument is unknown.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> mc.nn.initializers.STFT("real", window=None)((4, 1, 3))[:, 0, 2].round(3)
+    array([ 1., -1.,  1., -1.], dtype=float32)
+    """
+
+    __slots__ = ("periodic", "scaling", "side", "window")
+
+    def __init__(
+        self,
+        side: str = "real",
+        window: Any = "hann",
+        scaling: str | None = "density",
+        periodic: bool = False,
+    ) -> None:
+        if side not in ("real", "imag"):
+            raise unknown("side", str(side), ("real", "imag"), "STFT: ")
+        if scaling not in ("density", "spectrum", None):
+            raise unknown("scaling", str(scaling), ("density", "spectrum"), "STFT: ")
+        check_window(window, "STFT")
+        self.side = side
+        self.window = window
+        self.scaling = scaling
+        self.periodic = bool(periodic)
+
+    def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
+        """Return the kernel."""
+        del seed
+        if len(shape) != 3:
+            raise ValueError(
+                "STFT needs weights (steps, 1, half of the transform + 1), got shape "
+                f"{shape}"
+            )
+        length, _, bins = shape
+        steps = np.arange(length)[:, None] * np.arange(bins) / (2 * (bins - 1) or 1)
+        angle = -2 * np.pi * steps
+        kernel = np.cos(angle) if self.side == "real" else np.sin(angle)
+        if self.window is not None:
+            window = window_of(self.window, length, "STFT", self.periodic)
+            if self.scaling == "density":
+                window = window / np.sqrt(np.square(window).sum())
+            elif self.scaling == "spectrum":
+                window = window / np.abs(window).sum()
+            kernel *= window[:, None]
+        made = np.broadcast_to(kernel[:, None], shape)
+        return np.ascontiguousarray(made, np.float32)
+
+
 class VarianceScaling(Initializer):
     """Draw with a variance of ``scale / n``, where n depends on the mode.
 
@@ -619,6 +705,43 @@ def _truncated_normal(values: np.ndarray, seed: int) -> None:
             chunk[outside] = generator.standard_normal(len(outside), np.float32)
 
 
+def check_window(window: Any, what: str) -> None:
+    """Raise ValueError for an unknown name of a window."""
+    if isinstance(window, str) and window not in WINDOWS:
+        raise unknown("window", window, WINDOWS, f"{what}: ")
+
+
+def window_of(
+    window: Any, length: int, what: str, periodic: bool = False
+) -> np.ndarray:
+    """Return the numbers of a window in float64; None gives ones."""
+    check_window(window, what)
+    if window is None:
+        return np.ones(length)
+    if isinstance(window, str):
+        if length == 1:
+            return np.ones(1)
+        size = length + 1 if periodic else length
+        return _named(window, size)[:length]
+    numbers = np.asarray(window, np.float64)
+    if numbers.shape != (length,):
+        raise ValueError(
+            f"{what}: a window must have shape ({length},), got {numbers.shape}"
+        )
+    return numbers
+
+
+def _named(window: str, size: int) -> np.ndarray:
+    place = np.arange(size)
+    if window == "bartlett":
+        return np.bartlett(size)
+    if window == "cosine":
+        return np.asarray(np.sin(np.pi / size * (place + 0.5)))
+    angle = 2 * np.pi * place / (size - 1)
+    shares = _COSINES[window]
+    return np.asarray(sum(share * np.cos(k * angle) for k, share in enumerate(shares)))
+
+
 # Keras's other names.
 IdentityInitializer, OrthogonalInitializer = Identity, Orthogonal
 glorot_normal, glorot_uniform = GlorotNormal, GlorotUniform
@@ -627,7 +750,7 @@ lecun_normal, lecun_uniform = LecunNormal, LecunUniform
 random_normal, random_uniform = RandomNormal, RandomUniform
 constant, identity, ones, zeros = Constant, Identity, Ones, Zeros
 orthogonal, truncated_normal = Orthogonal, TruncatedNormal
-variance_scaling = VarianceScaling
+stft, STFTInitializer, variance_scaling = STFT, STFT, VarianceScaling
 
 _KINDS: tuple[type[Initializer], ...] = (
     Bilinear,
@@ -643,6 +766,7 @@ _KINDS: tuple[type[Initializer], ...] = (
     Orthogonal,
     RandomNormal,
     RandomUniform,
+    STFT,
     TruncatedNormal,
     VarianceScaling,
     Zeros,

@@ -69,6 +69,7 @@ __all__ = [
     "categorical_focal_crossentropy",
     "categorical_generalized_cross_entropy",
     "categorical_hinge",
+    "circle",
     "cosine_similarity",
     "ctc",
     "dice",
@@ -1542,27 +1543,30 @@ class Circle(Loss):
 
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
         """Append the loss of each sample, 0 where it has no pairs of a kind."""
+        return self._between(builder, (y_true, y_pred), (y_true, y_pred))
+
+    def _between(
+        self, builder: Builder, samples: Sequence[int], others: Sequence[int]
+    ) -> int:
+        """Append the loss of each sample, compared with others: labels, embeddings."""
         terms = Terms(builder, self.name)
-        products = terms("matmul", (y_pred, y_pred), {"transpose_b": True})
+        both = samples[1], others[1]
+        products = terms("matmul", both, {"transpose_b": True})
         distances = terms("affine", (products,), {"factor": -1.0, "term": 1.0})
         distances = terms("maximum_number", (distances,), {"number": 0.0})
-        alike, unlike = self._pairs(terms, y_true)
+        alike, unlike = self._pairs(terms, samples[0], others[0])
         near = self._logsumexp(terms, distances, alike, 1.0)
         far = self._logsumexp(terms, distances, unlike, -1.0)
         return terms("softplus", (terms("add", (near, far)),))
 
-    def _pairs(self, terms: Terms, y_true: int) -> tuple[int, int]:
+    def _pairs(self, terms: Terms, rows: int, columns: int) -> tuple[int, int]:
         """Append 1 for pairs of one class and of two classes, else 0."""
-        (count,) = terms.shape(y_true)
-        labels = terms("cast", (y_true,), {"dtype": "float32"})
-        wide = [
-            terms(
-                "broadcast_to",
-                (terms("reshape", (labels,), {"shape": shape}),),
-                {"shape": (count, count)},
-            )
-            for shape in ((count, 1), (1, count))
-        ]
+        (count,), (other,) = terms.shape(rows), terms.shape(columns)
+        wide = []
+        for labels, shape in ((rows, (count, 1)), (columns, (1, other))):
+            number = terms("cast", (labels,), {"dtype": "float32"})
+            number = terms("reshape", (number,), {"shape": shape})
+            wide.append(terms("broadcast_to", (number,), {"shape": (count, other)}))
         alike = terms("equal", wide)
         unlike = terms("affine", (alike,), {"factor": -1.0, "term": 1.0})
         if self.remove_diagonal:
@@ -1824,6 +1828,85 @@ categorical_generalized_cross_entropy = of_samples(
 )
 categorical_hinge = of_samples(CategoricalHinge)
 cosine_similarity = of_samples(CosineSimilarity)
+
+
+class _Circles(Layer):
+    """The circle losses of samples, compared with others."""
+
+    __slots__ = ("of",)
+
+    arity: ClassVar[int | None] = None
+
+    def __init__(self, of: Circle) -> None:
+        self.of = of
+        super().__init__(dtype="float32")
+
+    def _called(self) -> str:
+        return "circle"
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the ops; inputs are labels and embeddings, and those of others."""
+        return self.of._between(scope.builder, inputs[:2], inputs[2:])
+
+
+@operation
+def _circle(of: Circle, *tensors: Any) -> Any:
+    def symbol(given: Any) -> Any:
+        known = given is None or isinstance(given, SymbolicTensor)
+        return given if known else constant_tensor(given)
+
+    labels, embeddings, others, references = map(symbol, tensors)
+    labels = in_dtype(in_shape(labels, embeddings.shape[:1]), "int32")
+    references = embeddings if references is None else references
+    if others is None:
+        others = labels
+    else:
+        others = in_dtype(in_shape(others, references.shape[:1]), "int32")
+    return _Circles(of)([labels, embeddings, others, references])
+
+
+@takes_arguments
+def circle(
+    y_true: Any,
+    y_pred: Any,
+    ref_labels: Any = None,
+    ref_embeddings: Any = None,
+    remove_diagonal: bool = True,
+    gamma: float = 80,
+    margin: float = 0.4,
+) -> Any:
+    """Circle loss of embeddings of unit length, each compared with all others.
+
+    The result, unlike that of `Circle`, is not reduced.
+
+    Parameters
+    ----------
+    y_true : array_like or SymbolicTensor
+        The labels, of shape (samples,).
+    y_pred : array_like or SymbolicTensor
+        The embeddings, of shape (samples, size).
+    ref_labels, ref_embeddings : array_like or SymbolicTensor, optional
+        Those that samples are compared with, by default the samples.
+    remove_diagonal : bool, default True
+        Whether a sample is not compared with that in its own place.
+    gamma, margin : float
+        As of `Circle`.
+
+    Returns
+    -------
+    numpy.ndarray or SymbolicTensor
+        A number for each sample.
+    """
+    tensors = [
+        each
+        if each is None or isinstance(each, SymbolicTensor | Variable)
+        else np.asarray(each)
+        for each in (y_true, y_pred, ref_labels, ref_embeddings)
+    ]
+    return _circle(Circle(gamma, margin, remove_diagonal), *tensors)
+
+
+circle.kind = Circle  # type: ignore[attr-defined]
 ctc = of_samples(CTC)
 dice = of_samples(Dice)
 hinge = of_samples(Hinge)

@@ -15,6 +15,8 @@ from memcfg.nn._batch_parts import (
 )
 from memcfg.nn._keras_names import absent
 from memcfg.nn._random import set_random_seed
+from memcfg.nn.backend import clear_session
+from memcfg.nn.drawing._plot_model import model_to_dot, plot_model
 from memcfg.nn.exchange._configs import (
     deserialize_keras_object,
     serialize_keras_object,
@@ -27,6 +29,10 @@ from memcfg.nn.exchange._custom_objects import (
     get_registered_object,
     register_keras_serializable,
 )
+from memcfg.nn.exchange._settings import Config
+from memcfg.nn.layers.categories._feature_space import FeatureSpace
+from memcfg.nn.loading._audio_dataset import audio_dataset_from_directory
+from memcfg.nn.loading._get_file import get_file
 from memcfg.nn.loading._image_dataset import image_dataset_from_directory
 from memcfg.nn.loading._images import array_to_img, img_to_array, load_img, save_img
 from memcfg.nn.loading._progbar import Progbar
@@ -34,6 +40,11 @@ from memcfg.nn.loading._py_dataset import PyDataset
 from memcfg.nn.loading._split_dataset import split_dataset
 from memcfg.nn.loading._text_dataset import text_dataset_from_directory
 from memcfg.nn.loading._timeseries import timeseries_dataset_from_array
+from memcfg.nn.training._progress import (
+    disable_interactive_logging,
+    enable_interactive_logging,
+    is_interactive_logging_enabled,
+)
 
 if TYPE_CHECKING:
     from collections import abc
@@ -41,24 +52,34 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
 __all__ = [
+    "Config",
     "CustomObjectScope",
+    "FeatureSpace",
     "Progbar",
     "PyDataset",
     "Sequence",
     "array_to_img",
+    "audio_dataset_from_directory",
+    "clear_session",
     "custom_object_scope",
     "deserialize_keras_object",
+    "disable_interactive_logging",
+    "enable_interactive_logging",
     "get_custom_objects",
+    "get_file",
     "get_registered_name",
     "get_registered_object",
     "get_source_inputs",
     "image_dataset_from_directory",
     "img_to_array",
+    "is_interactive_logging_enabled",
     "is_keras_tensor",
     "load_img",
+    "model_to_dot",
     "normalize",
     "pack_x_y_sample_weight",
     "pad_sequences",
+    "plot_model",
     "register_keras_serializable",
     "save_img",
     "serialize_keras_object",

@@ -29,8 +29,17 @@ RANDOM = {
     "RandomSaturation": {"factor": (0.1, 0.7)},
     "RandomSharpness": {"factor": (0.0, 1.0)},
     "Solarization": {"addition_factor": 0.5, "threshold_factor": (0.3, 0.8)},
+    "RandomShear": {"x_factor": 0.3, "y_factor": (-0.2, 0.1)},
+    "RandomErasing": {"factor": (0.5, 1.0)},
+    "RandomGaussianBlur": {"factor": (0.5, 1.0), "sigma": (0.4, 1.0)},
+    "RandomPerspective": {"scale": 0.4},
+    "RandomElasticTransform": {"scale": (0.6, 0.9)},
+    "RandomColorJitter": {"brightness_factor": 0.3, "saturation_factor": 0.4},
+    "RandAugment": {"num_ops": 3},
+    "AugMix": {"chain_depth": 2, "all_ops": False},
 }
-OF_PLACES = ("Flip", "Crop", "Rotation", "Zoom", "Translation")
+OF_PLACES = ("Flip", "Crop", "Rotation", "Zoom", "Translation", "Shear")
+OF_PLACES += ("Perspective", "ElasticTransform", "RandAugment", "AugMix")
 IN_MODELS = ("RandomFlip", "RandomContrast", "RandomBrightness")
 
 

@@ -249,8 +249,8 @@ def test_nothing_of_a_configuration_is_executed():
     module = {"module": "os", "class_name": "system", "config": {}}
     with pytest.raises(FormatError, match="the class 'system' is unknown"):
         utils.deserialize_keras_object(module)
-    absent = {"module": "keras.layers", "class_name": "CutMix", "config": {}}
-    with pytest.raises(FormatError, match=r"no keras.layers.CutMix: prepare"):
+    absent = {"module": "keras.layers", "class_name": "TFSMLayer", "config": {}}
+    with pytest.raises(FormatError, match=r"no keras.layers.TFSMLayer: memcfg"):
         utils.deserialize_keras_object(absent)
 
 
@@ -342,7 +342,8 @@ def test_names_that_keras_does_not_have_are_marked(request):
                 continue
             ours = name in ("Bilinear", "LocalResponseNormalization")
             ours |= name in ("MaxUnpooling2D", "PositionEmbedding")
-            assert (kind.__name__ not in names[room]) == ours, name
+            known = {kind.__name__, kind.__name__.lower()} & names[room].keys()
+            assert (not known) == ours, name
 
 
 def test_parts_of_batches_and_tensors():

@@ -112,6 +112,7 @@ def test_a_value_that_the_page_excepts_is_refused(kind, argument, value):
         "directory": ".",
         "img": np.ones((2, 2, 1)),
         "path": "image.png",
+        "optimizer_map": mc.nn.optimizers.OptimizerMap(mc.nn.SGD()),
         "output_size": 2,
         "pool_size": 2,
         "kernel": np.ones((2, 2, 4, 4)),
@@ -201,6 +202,7 @@ MADE = {  # layers that need arguments
     "GroupQueryAttention": lambda: mc.nn.GroupQueryAttention(2, 2, 1),
     "Lambda": lambda: mc.nn.Lambda(abs),
     "MultiHeadAttention": lambda: mc.nn.MultiHeadAttention(1, 2),
+    "Pipeline": lambda: mc.nn.layers.Pipeline([mc.nn.Dense(2)]),
     "RNN": lambda: mc.nn.RNN(mc.nn.GRUCell(2)),
     "RandomBrightness": lambda: mc.nn.RandomBrightness(0.5),
     "RandomContrast": lambda: mc.nn.RandomContrast(0.5),
@@ -242,7 +244,10 @@ ON_ARRAYS = ("CategoryEncoding", "RandomCrop", "RandomRotation", "RandomTranslat
 ON_ARRAYS += ("RandomZoom", "Resizing")  # no parts of models
 ON_ARRAYS += ("AutoContrast", "RandomColorDegeneration", "RandomGrayscale", "RandomHue")
 ON_ARRAYS += ("RandomInvert", "RandomPosterization", "RandomSaturation")
-ON_ARRAYS += ("RandomSharpness", "Solarization")
+ON_ARRAYS += ("RandomSharpness", "Solarization", "AugMix", "CutMix", "Equalization")
+ON_ARRAYS += ("ContrastLimitedAdaptiveHistogramEqualization", "MixUp", "RandAugment")
+ON_ARRAYS += ("RandomColorJitter", "RandomElasticTransform", "RandomErasing")
+ON_ARRAYS += ("RandomGaussianBlur", "RandomPerspective", "RandomShear")
 CALLED = [k for k in NAMES["calls"] if hasattr(mc.nn, k) and k not in ON_ARRAYS]
 
 

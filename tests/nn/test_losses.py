@@ -433,13 +433,15 @@ def test_a_generalized_cross_entropy_of_a_softmax_is_that_of_its_logits():
         losses.CategoricalGeneralizedCrossEntropy(1.0)
 
 
-def circles(t, p, gamma, margin, itself):
+def circles(t, p, gamma, margin, itself, others=None, references=None):
     """The losses of samples, pair by pair."""
     made = []
+    others = t if others is None else others
+    references = p if references is None else references
     for i in range(len(t)):
         sums = {True: 0.0, False: 0.0}
-        for j in range(len(t)):
-            alike, distance = t[i] == t[j], max(1 - p[i] @ p[j], 0)
+        for j in range(len(others)):
+            alike, distance = t[i] == others[j], max(1 - p[i] @ references[j], 0)
             if alike and i == j and not itself:
                 continue
             if alike:
@@ -481,6 +483,23 @@ def test_circles(seed, classes, itself, weighted, reduction):
     direction = random.normal(size=p.shape)
     expected = traced.slope(direction)
     assert (slopes * direction).sum() == pytest.approx(expected, rel=2e-4, abs=2e-6)
+
+
+@pytest.mark.parametrize("itself", [False, True])
+def test_circles_of_samples_and_others(itself):
+    random = np.random.default_rng(3)
+    t, u = np.int32([0, 1, 0, 2, 1, 0]), np.int32([1, 0, 1, 2])
+    p, q = (random.normal(size=(n, 3)) for n in (6, 4))
+    p, q = (x / np.linalg.norm(x, axis=1, keepdims=True) for x in (p, q))
+    options = {"gamma": 5.0, "margin": 0.3, "remove_diagonal": not itself}
+    for several in ((t, p), (t, p, u, q), (t[:4], p[:4], None, q)):
+        wanted = circles(*several[:2], 5.0, 0.3, itself, *several[2:])
+        np.testing.assert_allclose(
+            losses.circle(*several, **options), wanted, rtol=2e-4
+        )
+    traced = mc.function(lambda t, p: losses.circle(t, p, **options))
+    found = traced(t, np.float32(p))
+    np.testing.assert_allclose(found, circles(t, p, 5.0, 0.3, itself), rtol=2e-4)
 
 
 def test_circles_are_of_a_whole_batch():

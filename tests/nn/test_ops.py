@@ -404,3 +404,31 @@ def test_attention_in_blocks_is_refused_as_an_op():
     x = nn.Input((3, 2, 4))
     with pytest.raises(ValueError, match="flash_attention must be None or False"):
         ops.dot_product_attention(x, x, x, flash_attention=True)
+
+
+def test_functions_of_arrays_alone():
+    ops, x = mc.nn.ops, np.array([[3, 1, 1], [0, 3, 2], [3, 1, 1]])
+    places = ops.nonzero(x)
+    assert (x[places] == x[x != 0]).all()
+    assert places[0].dtype == np.int32
+    values, index, inverse, counts = ops.unique(
+        x, return_index=True, return_inverse=True, return_counts=True
+    )
+    assert values.tolist() == [0, 1, 2, 3]
+    assert (x.ravel()[index] == values).all()
+    assert (values[inverse].reshape(x.shape) == x).all()
+    assert [(x == each).sum() for each in values] == counts.tolist()
+    assert ops.unique(x, axis=0).tolist() == [[0, 3, 2], [3, 1, 1]]
+    assert ops.unique(x, size=3).tolist() == [0, 1, 2]
+    longer = ops.unique(x, size=6, fill_value=9, return_counts=True)
+    assert [each.tolist() for each in longer] == [
+        [0, 1, 2, 3, 9, 9],
+        [1, 4, 1, 3, 0, 0],
+    ]
+    assert ops.unique(x, axis=1, size=4)[0].tolist() == [1, 1, 3, 0]
+    bits = ops.view(np.float32([1, -2]), "int32")
+    assert bits.tolist() == [0x3F800000, 0xC0000000 - 2**32]
+    assert ops.view(bits).tolist() == bits.tolist()
+    for name in ("nonzero", "unique", "view"):
+        with pytest.raises(TypeError, match=f"{name}: x must be an array"):
+            getattr(ops, name)(mc.nn.Input((3,)))

@@ -36,6 +36,7 @@ from memcfg.nn._keras_names import ABSENT as ABSENT
 from memcfg.nn._saving import _Writer
 from memcfg.nn._saving import backup as backup
 from memcfg.nn._saving import restore as restore
+from memcfg.nn.datasets import _fetched
 from memcfg.nn.inputs import _batches
 from memcfg.nn.inputs._batches import Batch as Batch
 from memcfg.nn.layers._layer import Scope, calls_to
@@ -360,6 +361,18 @@ def describe_layer(layer: Layer) -> list[dict[str, object]]:
 def set_bytes_worth_binding(patch: pytest.MonkeyPatch, nbytes: int) -> None:
     """Bind batches of so many bytes; smaller ones are copied."""
     patch.setattr(_batches, "_WORTH", nbytes)
+
+
+def set_data_source(patch: pytest.MonkeyPatch, folder: Path) -> None:
+    """Have data sets come from files of a folder, whatever their hashes are."""
+    real = _fetched.get_file
+
+    def get(name: str, origin: str, file_hash: str | None, **options: object) -> str:
+        assert file_hash is None or len(file_hash) == 64
+        url = (folder / origin.rpartition("/")[2]).as_uri()
+        return real(name, url, cache_dir=folder / "cache", **options)
+
+    patch.setattr(_fetched, "get_file", get)
 
 
 def note_networks(patch: pytest.MonkeyPatch) -> list[object]:

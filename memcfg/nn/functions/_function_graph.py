@@ -271,7 +271,8 @@ class _Trace:
         place = next(
             each for each in self.spec.optimizers if each.optimizer is update.optimizer
         )
-        rate = self._input(f"{place.prefix}learning_rate", (), "float32")
+        shape = place.optimizer.rate_shape
+        rate = self._input(f"{place.prefix}learning_rate", shape, "float32")
         step: list[int] = []
 
         def iteration() -> int:

@@ -84,7 +84,7 @@ class _Ready:
         for place, view in self.arguments:
             view[...] = arguments[place]
         for optimizer, view in self.rates:
-            view[...] = optimizer.learning_rate
+            view[...] = optimizer.rates
         for optimizer, view in self.iterations:
             view[...] = optimizer._iterations.value
         if self.step is not None:

@@ -61,8 +61,9 @@ from memcfg.nn.layers._embedding import (
     PositionEmbedding,
     ReversibleEmbedding,
 )
+from memcfg.nn.layers._input_spec import InputSpec
 from memcfg.nn.layers._lambda import Identity, Lambda
-from memcfg.nn.layers._layer import Input, Layer, SymbolicTensor
+from memcfg.nn.layers._layer import Input, InputLayer, Layer, SymbolicTensor
 from memcfg.nn.layers._masking import Masking
 from memcfg.nn.layers._merge import (
     Add,
@@ -100,6 +101,7 @@ from memcfg.nn.layers._norm import (
     RMSNormalization,
     UnitNormalization,
 )
+from memcfg.nn.layers._pipeline import Pipeline
 from memcfg.nn.layers._pool import (
     AveragePooling1D,
     AveragePooling2D,
@@ -153,14 +155,32 @@ from memcfg.nn.layers._rnn_cells import (
 )
 from memcfg.nn.layers._spectral import SpectralNormalization
 from memcfg.nn.layers._wrappers import Bidirectional, TimeDistributed, Wrapper
+from memcfg.nn.layers.audio._mel import MelSpectrogram
+from memcfg.nn.layers.audio._stft_spectrogram import STFTSpectrogram
+from memcfg.nn.layers.augmentation._chains import (
+    AugMix,
+    RandAugment,
+    RandomColorJitter,
+)
+from memcfg.nn.layers.augmentation._mixing import CutMix, MixUp
+from memcfg.nn.layers.augmentation._patches import RandomErasing, RandomGaussianBlur
+from memcfg.nn.layers.augmentation._warps import (
+    RandomElasticTransform,
+    RandomPerspective,
+)
 from memcfg.nn.layers.categories._category_encoding import CategoryEncoding
 from memcfg.nn.layers.categories._discretization import Discretization
 from memcfg.nn.layers.categories._hashing import HashedCrossing, Hashing
 from memcfg.nn.layers.categories._lookups import IntegerLookup, StringLookup
 from memcfg.nn.layers.categories._text_vectorization import TextVectorization
 from memcfg.nn.layers.images._center_crop import CenterCrop
+from memcfg.nn.layers.images._histograms import (
+    ContrastLimitedAdaptiveHistogramEqualization,
+    Equalization,
+)
 from memcfg.nn.layers.images._random_affine import (
     RandomRotation,
+    RandomShear,
     RandomTranslation,
     RandomZoom,
 )
@@ -202,6 +222,7 @@ __all__ = [
     "AdditiveAttention",
     "AlphaDropout",
     "Attention",
+    "AugMix",
     "AutoContrast",
     "Average",
     "AveragePooling1D",
@@ -215,6 +236,7 @@ __all__ = [
     "CategoryEncoding",
     "CenterCrop",
     "Concatenate",
+    "ContrastLimitedAdaptiveHistogramEqualization",
     "Conv1D",
     "Conv1DTranspose",
     "Conv2D",
@@ -233,6 +255,7 @@ __all__ = [
     "Cropping1D",
     "Cropping2D",
     "Cropping3D",
+    "CutMix",
     "Dense",
     "DepthwiseConv1D",
     "DepthwiseConv2D",
@@ -241,6 +264,7 @@ __all__ = [
     "Dropout",
     "EinsumDense",
     "Embedding",
+    "Equalization",
     "Flatten",
     "GRUCell",
     "GaussianDropout",
@@ -263,6 +287,8 @@ __all__ = [
     "Hashing",
     "Identity",
     "Input",
+    "InputLayer",
+    "InputSpec",
     "IntegerLookup",
     "LSTMCell",
     "Lambda",
@@ -279,26 +305,36 @@ __all__ = [
     "MaxPooling3D",
     "MaxUnpooling2D",
     "Maximum",
+    "MelSpectrogram",
     "Minimum",
+    "MixUp",
     "MultiHeadAttention",
     "Multiply",
     "Normalization",
     "PReLU",
     "Permute",
+    "Pipeline",
     "PositionEmbedding",
     "RMSNormalization",
+    "RandAugment",
     "RandomBrightness",
     "RandomColorDegeneration",
+    "RandomColorJitter",
     "RandomContrast",
     "RandomCrop",
+    "RandomElasticTransform",
+    "RandomErasing",
     "RandomFlip",
+    "RandomGaussianBlur",
     "RandomGrayscale",
     "RandomHue",
     "RandomInvert",
+    "RandomPerspective",
     "RandomPosterization",
     "RandomRotation",
     "RandomSaturation",
     "RandomSharpness",
+    "RandomShear",
     "RandomTranslation",
     "RandomZoom",
     "ReLU",
@@ -307,6 +343,7 @@ __all__ = [
     "Reshape",
     "Resizing",
     "ReversibleEmbedding",
+    "STFTSpectrogram",
     "SeparableConv1D",
     "SeparableConv2D",
     "SeparableConvolution1D",

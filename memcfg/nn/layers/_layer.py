@@ -39,6 +39,7 @@ from memcfg.nn.exchange._configs import (
     serialize_keras_object,
 )
 from memcfg.nn.initializers import get_initializer
+from memcfg.nn.layers._input_spec import check_inputs
 from memcfg.nn.regularizers import get_regularizer
 from memcfg.ops import op_type
 
@@ -1168,6 +1169,8 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
                 f"layer {self.name!r} must be called on symbolic tensors, which start "
                 "from Input(shape). Pass data to a model's fit, evaluate or predict"
             )
+        if (specs := getattr(self, "input_spec", None)) is not None:
+            check_inputs(specs, operands, self.name)
         if not self._is_built:
             given = args[0] if args else next(iter(options.values()))
             self._is_built = True
@@ -1211,7 +1214,7 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         key = (method, *shapes, *steps, known, repr(details), training)
         if key not in self._inner:
             starts = [
-                Node(InputLayer(*each), (), [each], ((), {"steps": length})).outputs[0]
+                Node(input_layer(*each), (), [each], ((), {"steps": length})).outputs[0]
                 for each, length in itertools.zip_longest(shapes, known)
             ]
             args, options = (filled_in(each, starts) for each in details)
@@ -2155,7 +2158,7 @@ def trace_call(
     """Append the ops of a user's function of symbolic tensors."""
     starts = []
     for each in inputs:
-        made = InputLayer(builder.shape(each)[1:], builder.dtype(each))
+        made = input_layer(builder.shape(each)[1:], builder.dtype(each))
         starts.append(Node(made, (), [(made.shape, made.dtype)]).outputs[0])
     before = in_loss.set(True)
     try:
@@ -2181,7 +2184,7 @@ def trace_call(
 
 def start_of(shape: tuple[int, ...], dtype: str) -> SymbolicTensor:
     """Return a symbolic tensor, without a batch, that stands for an argument."""
-    layer = InputLayer(shape[1:], dtype)
+    layer = input_layer(shape[1:], dtype)
     (result,) = Node(layer, (), [(shape, dtype)], whole=True).outputs
     return result
 
@@ -2224,7 +2227,33 @@ def first_value(
 
 
 class InputLayer(Layer):
-    """The layer of a model's input, made by `Input`."""
+    """The layer of a model's input, made by `Input` or in first place of a model.
+
+    Parameters
+    ----------
+    shape : sequence of int
+        The shape of one sample, without the batch.
+    batch_size : int, optional
+        The size of all batches.
+    dtype : str, optional
+        ``"float32"``, the default, or ``"int32"`` for indices.
+    batch_shape : sequence of int, optional
+        The batch size or None, followed by `shape`.
+    name : str, optional
+        The name.
+
+    Raises
+    ------
+    TypeError, ValueError
+        As for `Input`.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> start = mc.nn.layers.InputLayer(shape=(4,))
+    >>> mc.nn.Sequential([start, mc.nn.Dense(2)]).output_shape
+    (None, 2)
+    """
 
     __slots__ = ("batch_size", "dtype", "shape")
 
@@ -2232,15 +2261,25 @@ class InputLayer(Layer):
 
     def __init__(
         self,
-        shape: Shape,
-        dtype: str = "float32",
-        name: str | None = None,
+        shape: Any = None,
         batch_size: int | None = None,
+        dtype: str | None = None,
+        *,
+        batch_shape: Any = None,
+        name: str | None = None,
     ) -> None:
+        sample, size = _checked_input(shape, batch_size, dtype, batch_shape)
         super().__init__(name)
-        self.shape = shape
-        self.dtype = dtype
-        self.batch_size = batch_size
+        self.shape: Shape = sample
+        self.dtype = dtype or "float32"
+        self.batch_size = size
+
+    @property
+    def output(self) -> Any:
+        """The symbolic tensor of the input."""
+        known = next((node for each in self._calls if (node := each())), None)
+        node = known or Node(self, (), [(self.shape, self.dtype)])
+        return node.outputs[0]
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of Keras's layer of this name."""
@@ -2354,6 +2393,14 @@ def Input(  # noqa: N802  (Keras's name)
     >>> mc.nn.Input((28, 28, 1)).shape
     (None, 28, 28, 1)
     """
+    layer = InputLayer(shape, batch_size, dtype, batch_shape=batch_shape, name=name)
+    return Node(layer, (), [(layer.shape, layer.dtype)]).outputs[0]
+
+
+def _checked_input(
+    shape: Any, batch_size: Any, dtype: str | None, batch_shape: Any
+) -> tuple[Shape, int | None]:
+    """Return a sample's shape and the size of batches; () is that of a number."""
     if dtype not in (None, "float32", "int32"):
         raise ValueError(f"Input: dtype must be 'float32' or 'int32', got {dtype!r}")
     if batch_shape is not None:
@@ -2365,8 +2412,19 @@ def Input(  # noqa: N802  (Keras's name)
         shape = tuple(length or 0 for length in rest)
     if batch_size is not None:
         batch_size = integer(batch_size, "Input: batch_size")
-    layer = InputLayer(sample_shape(shape), dtype or "float32", name, batch_size)
-    return Node(layer, (), [(layer.shape, layer.dtype)]).outputs[0]
+    return sample_shape(shape), batch_size
+
+
+def input_layer(
+    shape: Shape,
+    dtype: str = "float32",
+    name: str | None = None,
+    batch_size: int | None = None,
+) -> InputLayer:
+    """Return the layer of an input of a known shape and type."""
+    layer = InputLayer((1,), batch_size, name=name)
+    layer.__setstate__({"shape": shape, "dtype": dtype})
+    return layer
 
 
 def sample_shape(shape: Any) -> Shape:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from memcfg.graph import spend
 from memcfg.nn.initializers import get_initializer
 from memcfg.nn.layers._layer import (
-    InputLayer,
     Layer,
     Node,
     Place,
@@ -21,6 +20,7 @@ from memcfg.nn.layers._layer import (
     SymbolicTensor,
     WeightSpec,
     filled_in,
+    input_layer,
     pattern,
     show_shape,
 )
@@ -370,7 +370,8 @@ class RNN(Unrolled, Layer):
             structure, lengths = self._lengths
             kinds = [key, *(((length,), "float32") for length in lengths)]
             x, *states = (
-                Node(InputLayer(*kind, "step"), (), [kind]).outputs[0] for kind in kinds
+                Node(input_layer(*kind, "step"), (), [kind]).outputs[0]
+                for kind in kinds
             )
             leaves: list[SymbolicTensor] = []
             made = pattern(self.cell(x, filled_in(structure, states)), leaves)

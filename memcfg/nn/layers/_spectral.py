@@ -7,7 +7,7 @@ from typing import Any
 
 from memcfg.nn._argument_checks import integer
 from memcfg.nn.initializers import TruncatedNormal
-from memcfg.nn.layers._layer import InputLayer, Layer, Node, Scope, WeightTensor
+from memcfg.nn.layers._layer import Layer, Node, Scope, WeightTensor, input_layer
 from memcfg.nn.layers._steps import apply
 from memcfg.nn.layers._wrappers import only_layer
 
@@ -88,7 +88,7 @@ class SpectralNormalization(Layer):
             Ignored: the layer has one input.
         """
         kind = tuple(input_shape[1:]), "float32"
-        self.layer(Node(InputLayer(*kind), (), [kind]).outputs[0])
+        self.layer(Node(input_layer(*kind), (), [kind]).outputs[0])
         self.vector_u = self.add_weight(
             (1, self._kernel[1][-1]),
             TruncatedNormal(stddev=0.02),

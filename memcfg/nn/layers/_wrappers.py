@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from memcfg.nn._random import next_seed
 from memcfg.nn.layers._layer import (
-    InputLayer,
     Layer,
     Node,
     Scope,
     Shape,
     SymbolicTensor,
     WeightSpec,
+    input_layer,
     members,
 )
 from memcfg.nn.layers._masking import spread
@@ -156,7 +156,7 @@ class Bidirectional(Layer):
         """Return the calls of both layers on sequences and states."""
         if kinds not in self._inner:
             size = self.forward_layer._batch_size
-            layers = [InputLayer(*kind, "sequences", size) for kind in kinds]
+            layers = [input_layer(*kind, "sequences", size) for kind in kinds]
             starts = zip(layers, kinds, strict=True)
             x, *states = [Node(layer, (), [kind]).outputs[0] for layer, kind in starts]
             half = len(states) // 2
@@ -327,7 +327,7 @@ class TimeDistributed(Layer):
         """Return the inner layer's call on one step."""
         key = shape, dtype
         if key not in self._inner:
-            start = InputLayer(shape, dtype, "step")
+            start = input_layer(shape, dtype, "step")
             made = self.layer(Node(start, (), [key]).outputs[0])
             if not isinstance(made, SymbolicTensor):
                 raise self._refused("several outputs")

@@ -55,6 +55,7 @@ class Folder:
     batch_size: int | None
     shuffle: bool
     seed: int
+    padded: bool = False  # whether batches have elements of several lengths
 
     def datasets(
         self,
@@ -106,7 +107,9 @@ class Folder:
             return (load(str(path)), *label) if label else load(str(path))
 
         data = data.map(loaded, num_parallel_calls=AUTOTUNE)
-        if self.batch_size is not None:
+        if self.batch_size is not None and self.padded:
+            data = data.padded_batch(self.batch_size)
+        elif self.batch_size is not None:
             data = data.batch(self.batch_size)
         return FolderDataset(data.prefetch(AUTOTUNE), paths, self.class_names)
 

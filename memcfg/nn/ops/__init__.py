@@ -184,6 +184,7 @@ from memcfg.nn.ops._normalizing import (
     rms_normalization,
     sparse_categorical_crossentropy,
 )
+from memcfg.nn.ops._of_arrays import nonzero, unique, view
 from memcfg.nn.ops._of_elements import (
     abs,
     absolute,
@@ -589,6 +590,7 @@ __all__ = [
     "ndim",
     "negative",
     "nextafter",
+    "nonzero",
     "norm",
     "normalize",
     "not_equal",
@@ -690,12 +692,14 @@ __all__ = [
     "true_divide",
     "trunc",
     "unfold",
+    "unique",
     "unravel_index",
     "unstack",
     "vander",
     "var",
     "vdot",
     "vectorized_map",
+    "view",
     "vsplit",
     "vstack",
     "where",

@@ -338,6 +338,28 @@ side : str, default "left"
     ``"left"`` or ``"right"`` of equal elements.
 sorted : bool, default False
     Accepted for Keras's programs; the result is the same.
+nonzero.x : array_like
+    The array.
+unique.axis : int, optional
+    The axis whose parts are compared; None for all elements.
+unique.fill_value : float, optional
+    What is behind the elements of a result of a given size, by default 0.
+unique.return_counts : bool, default False
+    Whether to return how often each element occurs.
+unique.return_index : bool, default False
+    Whether to return where each element is first.
+unique.return_inverse : bool, default False
+    Whether to return the place of each element of `x` in the result.
+unique.size : int, optional
+    The number of elements of the result.
+unique.sorted : bool, default True
+    Ignored: elements are always in ascending order.
+unique.x : array_like
+    The array.
+view.dtype : str or dtype, optional
+    The dtype; None for that of `x`.
+view.x : array_like
+    The array.
 top_k.sorted : bool, default True
     Accepted for Keras's programs; elements are always in descending order.
 sorted_sequence : SymbolicTensor or array_like

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from memcfg.nn._argument_checks import integer
+from memcfg.nn.initializers import window_of
 from memcfg.nn.layers import SymbolicTensor
 from memcfg.nn.layers._operators import Filled, Function, Outputs, as_tensor
 from memcfg.nn.ops._declaring import (
@@ -159,25 +160,17 @@ def _window(window: Any, length: int, size: int, name: str) -> Any:
     """Return the numbers of a window with zeros around it, or None."""
     if window is None:
         return None
-    if isinstance(window, str):
-        if window not in ("hann", "hamming"):
-            raise ValueError(
-                f"{name}: window must be 'hann', 'hamming', None or an array, got "
-                f"{window!r}"
-            )
-        share = 0.5 if window == "hann" else 0.54
-        angles = 2 * np.pi * np.arange(length) / length
-        window = share - (1 - share) * np.cos(angles)
+    if isinstance(window, str) and window not in ("hann", "hamming"):
+        raise ValueError(
+            f"{name}: window must be 'hann', 'hamming', None or an array, got "
+            f"{window!r}"
+        )
     if isinstance(window, SymbolicTensor):
         raise TypeError(
             f"{name}: a window is numbers, not a tensor: with arrays pass a list, "
             "window.tolist()"
         )
-    numbers = np.asarray(window, np.float32)
-    if numbers.shape != (length,):
-        raise ValueError(
-            f"{name}: a window must have shape ({length},), got {numbers.shape}"
-        )
+    numbers = window_of(window, length, name, periodic=True).astype(np.float32)
     before = (size - length) // 2
     return np.pad(numbers, (before, size - length - before))
 

@@ -13,6 +13,7 @@ from memcfg.nn.optimizers._adam import Adam, Adamax, AdamW, Nadam
 from memcfg.nn.optimizers._descent import SGD, Lion
 from memcfg.nn.optimizers._ftrl import Ftrl
 from memcfg.nn.optimizers._lamb import Lamb
+from memcfg.nn.optimizers._multiple import MultiOptimizer, OptimizerMap
 from memcfg.nn.optimizers._muon import Muon
 from memcfg.nn.optimizers._optimizer import Optimizer
 from memcfg.nn.optimizers._scaled import Adadelta, Adagrad, RMSprop
@@ -32,9 +33,11 @@ __all__ = [
     "Ftrl",
     "Lamb",
     "Lion",
+    "MultiOptimizer",
     "Muon",
     "Nadam",
     "Optimizer",
+    "OptimizerMap",
     "RMSprop",
     "ScheduleFreeAdamW",
     "deserialize",
@@ -51,7 +54,7 @@ _KNOWN: dict[str, type[Optimizer]] = {
     for each in (
         *(SGD, Adam, AdamW, Adamax, Nadam),
         *(RMSprop, Adagrad, Adadelta, Lion, Adafactor, Lamb, Muon),
-        *(Ftrl, ScheduleFreeAdamW),
+        *(Ftrl, ScheduleFreeAdamW, MultiOptimizer),
     )
 }
 

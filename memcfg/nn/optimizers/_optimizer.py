@@ -26,7 +26,7 @@ from memcfg.nn.optimizers.schedules import LearningRateSchedule, deserialize, se
 from memcfg.ops import op_type
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from typing import Self
 
     from memcfg.graph import Builder
@@ -307,6 +307,13 @@ class Optimizer(FixedAttributes, Configured):
                 "another schedule, or make an optimizer with a number"
             )
         self._learning_rate = nonnegative(value, "learning_rate")
+
+    rates: Any = learning_rate  # what a step reads: one, or those of several
+
+    @property
+    def rate_shape(self) -> tuple[int, ...]:
+        """The shape of what a step reads of learning rates."""
+        return ()
 
     @property
     def iterations(self) -> int:
@@ -719,14 +726,55 @@ class Optimizer(FixedAttributes, Configured):
             If the optimizer belongs to no model, or the model is not built.
         """
         del var_list
-        if not self.use_ema or not self._iterations.value:
-            return
+        if self.use_ema and self._iterations.value:
+            for session, slot in self._averages():
+                session.write(slot.weight, session.read(slot.name))
+
+    def take_averages(self) -> dict[str, np.ndarray]:
+        """Replace the weights by their moving averages, as `SwapEMAWeights` does.
+
+        Returns
+        -------
+        dict of str to numpy.ndarray
+            The weights, which `put_back` takes; empty before the first step.
+
+        Raises
+        ------
+        RuntimeError
+            If the optimizer belongs to no model, or the model is not built.
+        """
+        kept: dict[str, np.ndarray] = {}
+        if self.use_ema and self._iterations.value:
+            for session, slot in self._averages():
+                kept[slot.weight] = session.read(slot.weight)
+                session.write(slot.weight, session.read(slot.name))
+        return kept
+
+    def put_back(self, weights: Mapping[str, np.ndarray]) -> None:
+        """Put back the weights that `take_averages` replaced.
+
+        Parameters
+        ----------
+        weights : mapping of str to numpy.ndarray
+            The weights.
+
+        Raises
+        ------
+        RuntimeError
+            If the optimizer belongs to no model, or the model is not built.
+        """
+        for session, slot in self._averages():
+            if slot.weight in weights:
+                session.write(slot.weight, weights[slot.weight])
+
+    def _averages(self) -> Iterator[tuple[Any, Slot]]:
+        """Yield the averages with what reads and writes them."""
         model = self._model()
         with model._lock.turn():
             session = model._built_session()
             for slot in session.slots_of(self):
                 if slot.key.endswith("/average"):
-                    session.write(slot.weight, session.read(slot.name))
+                    yield session, slot
 
     # Settings
 

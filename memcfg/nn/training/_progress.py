@@ -20,15 +20,49 @@ if TYPE_CHECKING:
 
     from rich.console import RenderableType
 
-__all__ = ["Progress", "check_verbose"]
+__all__ = [
+    "Progress",
+    "check_verbose",
+    "disable_interactive_logging",
+    "enable_interactive_logging",
+    "is_interactive_logging_enabled",
+]
 
 _BAR = 12  # characters
 _REFRESH_SECONDS = 0.1  # minimum time between two updates of a bar
 
 
+_interactive = True
+
+
+def enable_interactive_logging() -> None:
+    """Show the progress of `Model.fit` and others by default, as at the start."""
+    global _interactive
+    _interactive = True
+
+
+def disable_interactive_logging() -> None:
+    """Show no progress by default: ``verbose="auto"`` means 0."""
+    global _interactive
+    _interactive = False
+
+
+def is_interactive_logging_enabled() -> bool:
+    """Return whether ``verbose="auto"`` shows progress.
+
+    Returns
+    -------
+    bool
+        Whether it does.
+    """
+    return _interactive
+
+
 def check_verbose(verbose: Any) -> int:
     """Return `verbose` as 0, 1 or 2; ValueError for any other value."""
     if isinstance(verbose, str) and verbose == "auto":
+        if not _interactive:
+            return 0
         return 1 if sys.stdout.isatty() or in_notebook() else 2
     if verbose not in (0, 1, 2):
         raise ValueError(f'verbose is "auto", 0, 1 or 2, not {verbose!r}')

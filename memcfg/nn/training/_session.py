@@ -1111,7 +1111,7 @@ class Session:
             elif "step" in inputs:
                 inputs["step"][...] = optimizer._iterations.value
             if optimizer is not None and "learning_rate" in inputs:
-                inputs["learning_rate"][...] = optimizer.learning_rate
+                inputs["learning_rate"][...] = optimizer.rates
         finally:
             del inputs  # an error's frames would keep the views alive
 

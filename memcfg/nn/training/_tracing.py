@@ -426,7 +426,7 @@ class _Trace:
             {weight.name: weights[weight.name] for weight in trained},
             {weight.name: slopes[self._read(weight)] for weight in trained},
             self.state,
-            self._input("learning_rate", (), "float32"),
+            self._input("learning_rate", optimizer.rate_shape, "float32"),
             self.step,
             self.key.parts,
         )

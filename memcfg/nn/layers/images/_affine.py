@@ -29,8 +29,8 @@ def transformed(
 ) -> np.ndarray:
     """Return images whose pixel (x, y) is that at a place of the given ones.
 
-    A row of `matrices` has the numbers a0, a1, a2, b0, b1, b2 first; the place is
-    (a0 x + a1 y + a2, b0 x + b1 y + b2).
+    A row of `matrices` has the numbers a0, a1, a2, b0, b1, b2, c0, c1; the place is
+    (a0 x + a1 y + a2, b0 x + b1 y + b2) / (c0 x + c1 y + 1).
     """
     batch = images if images.ndim == 4 else images[None]
     rows = np.asarray(matrices, np.float32).reshape(-1, 8)
@@ -38,13 +38,16 @@ def transformed(
     height, width = batch.shape[1:3]
     y, x = np.mgrid[:height, :width].astype(np.float32)
     for image, row, target in zip(batch, rows, result, strict=True):
-        a0, a1, a2, b0, b1, b2 = row[:6]
+        a0, a1, a2, b0, b1, b2, c0, c1 = row
         place = (b0 * x + b1 * y + b2, a0 * x + a1 * y + a2)
-        target[...] = _sampled(image, place, interpolation, fill_mode, fill_value)
+        if c0 or c1:
+            depth = c0 * x + c1 * y + 1
+            place = (place[0] / depth, place[1] / depth)
+        target[...] = sampled(image, place, interpolation, fill_mode, fill_value)
     return result if images.ndim == 4 else result[0]
 
 
-def _sampled(
+def sampled(
     image: np.ndarray,
     place: tuple[np.ndarray, np.ndarray],
     interpolation: str,
@@ -91,6 +94,8 @@ def _inside(index: np.ndarray, size: int, fill_mode: str) -> np.ndarray:
     result: np.ndarray = index
     if fill_mode == "wrap":
         result = index % size
+    elif fill_mode == "mirror" and size > 1:  # it is not: d c b | a b c d | c b a
+        result = np.abs((index + size - 1) % (2 * size - 2) - (size - 1))
     elif fill_mode == "reflect":  # the border is repeated: c b a | a b c | c b a
         turned = index % (2 * size)
         result = np.minimum(turned, 2 * size - 1 - turned)

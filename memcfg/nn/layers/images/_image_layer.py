@@ -52,6 +52,7 @@ class _ImageLayer(Layer):
 
     def _on_arrays(self, data: Any, training: bool = True) -> Any:
         """Transform images, or a dict that has some."""
+        check_mode(training, type(self).__name__)
         if not isinstance(data, dict):
             images = self._images(data)
             change = self.get_random_transformation(images, training=training)
@@ -70,6 +71,10 @@ class _ImageLayer(Layer):
         result = data | {
             "images": self.transform_images(images, change, training=training)
         }
+        if "labels" in data:
+            result["labels"] = self.transform_labels(
+                data["labels"], change, training=training
+            )
         if "segmentation_masks" in data:
             masks = self._images(data["segmentation_masks"])
             result["segmentation_masks"] = self._transform_masks(
@@ -129,6 +134,28 @@ class _ImageLayer(Layer):
         """
         raise NotImplementedError
 
+    def transform_labels(
+        self, labels: Any, transformation: Any, training: bool = True
+    ) -> Any:
+        """Apply a transformation to labels; most leave them.
+
+        Parameters
+        ----------
+        labels : array_like
+            The labels.
+        transformation : object
+            The result of `get_random_transformation`.
+        training : bool, default True
+            Whether the layer does anything.
+
+        Returns
+        -------
+        array_like
+            The labels.
+        """
+        del transformation, training
+        return labels
+
     def _transform_masks(
         self, masks: np.ndarray, transformation: Any, *, training: bool
     ) -> np.ndarray:
@@ -143,6 +170,15 @@ class _ImageLayer(Layer):
             self._calls_on_arrays += 1
             number = self._calls_on_arrays
         return np.random.default_rng([self.seed, number])
+
+
+def check_mode(training: Any, layer: str) -> None:
+    """Raise TypeError for another second argument, such as the labels of pairs."""
+    if not isinstance(training, bool | np.bool_ | int | None):
+        raise TypeError(
+            f"{layer}: training must be True or False. In Dataset.map of pairs use "
+            "lambda x, y: (layer(x), y), or pass a dict of images and labels"
+        )
 
 
 def factor_of(value: Any, what: str, least: float = -1.0, most: float = 1.0) -> Range:

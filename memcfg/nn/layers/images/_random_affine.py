@@ -1,4 +1,4 @@
-"""`RandomRotation`, `RandomZoom` and `RandomTranslation`: steps of `Dataset.map`."""
+"""`RandomRotation`, `RandomZoom`, `RandomTranslation` and `RandomShear`."""
 
 from __future__ import annotations
 
@@ -266,6 +266,72 @@ class RandomTranslation(_AffineLayer):
         zero = np.zeros_like(moves[:, :1])
         one = zero + 1
         columns = [one, zero, -moves[:, :1], zero, one, -moves[:, 1:], zero, zero]
+        return np.concatenate(columns, axis=1)
+
+
+class RandomShear(_AffineLayer):
+    """Shear images at random, on arrays.
+
+    Parameters
+    ----------
+    x_factor, y_factor : float or (float, float), default 0.0
+        The range of the slope along each axis, or its bound either way. One way is
+        drawn for both axes of an image.
+    interpolation : {"bilinear", "nearest"}, default "bilinear"
+        How places between pixels are read.
+    fill_mode : {"reflect", "constant", "nearest", "wrap"}, default "reflect"
+        What pixels beyond the border are.
+    fill_value : float, default 0.0
+        The value for ``"constant"``.
+    data_format : str, optional
+        Must be ``"channels_last"`` or None.
+    seed : int, optional
+        The seed, by default drawn from `set_random_seed`'s sequence.
+    name : str, optional
+        The name.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument has the wrong type, is unknown or out of range.
+    """
+
+    __slots__ = ("x_factor", "y_factor")
+
+    def __init__(
+        self,
+        x_factor: Any = 0.0,
+        y_factor: Any = 0.0,
+        interpolation: str = "bilinear",
+        fill_mode: str = "reflect",
+        fill_value: float = 0.0,
+        data_format: str | None = None,
+        seed: int | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
+        self.x_factor = factor_of(x_factor, "RandomShear: x_factor")
+        self.y_factor = factor_of(y_factor, "RandomShear: y_factor")
+        self._fill(fill_mode, interpolation, fill_value)
+        self._begin(name, data_format, seed)
+
+    def get_random_transformation(
+        self, data: Any, training: bool = True, seed: int | None = None
+    ) -> dict[str, Any] | None:
+        """Draw slopes along x and y."""
+        if not training:
+            return None
+        ranges = [(0.0, 1.0), self.x_factor, self.y_factor]
+        way, along_x, along_y = self._uniform(data, ranges, seed)
+        slopes = np.concatenate([along_x, along_y], axis=1)
+        slopes = np.where(way > 0.5, -slopes, slopes)
+        return {"shear_factor": slopes, "input_shape": np.shape(data)}
+
+    def _matrices(self, shape: tuple[int, ...], transformation: Any) -> np.ndarray:
+        slopes = np.asarray(transformation["shear_factor"], np.float32)
+        zero = np.zeros_like(slopes[:, :1])
+        one = zero + 1
+        columns = [one, slopes[:, :1], zero, slopes[:, 1:], one, zero, zero, zero]
         return np.concatenate(columns, axis=1)
 
 

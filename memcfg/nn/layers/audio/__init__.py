@@ -1,0 +1,3 @@
+"""Layers that make spectrograms of sounds."""
+
+__all__: list[str] = []

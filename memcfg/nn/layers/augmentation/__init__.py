@@ -1,0 +1,3 @@
+"""Layers that erase, blur, bend, mix and chain variations of images, on arrays."""
+
+__all__: list[str] = []
