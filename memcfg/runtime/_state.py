@@ -122,10 +122,22 @@ class FirstValue(Protocol):
         """Whether `draw_into` may be called."""
 
     def first_value(self) -> npt.NDArray[Any]:
-        """Draw the value."""
+        """Draw the value.
+
+        Returns
+        -------
+        numpy.ndarray
+            An array of the tensor's shape and dtype.
+        """
 
     def draw_into(self, values: npt.NDArray[Any], /) -> None:
-        """Draw the value into an array of the tensor's shape and dtype."""
+        """Draw the value into an array.
+
+        Parameters
+        ----------
+        values : numpy.ndarray
+            Of the tensor's shape and dtype, and contiguous; it is overwritten.
+        """
 
 
 class Slot(NamedTuple):
