@@ -42,7 +42,6 @@ VALUES = (
     ("mask_zero", {"ReversibleEmbedding"}, True, "no mask"),
     ("reverse_dtype", {"ReversibleEmbedding"}, "float16", "no `reverse_dtype`"),
     ("logit_soft_cap", {"ReversibleEmbedding"}, 9.0, "no `logit_soft_cap`"),
-    ("shape", {"Input"}, (None, 3), "known lengths of a sample"),
     ("use_multiprocessing", {"PyDataset", "Sequence"}, True, "threads only"),
 )
 

@@ -15,6 +15,7 @@ import numpy as np
 from rich.table import Column
 from rich.text import Text
 
+from memcfg._cached import cached_property
 from memcfg._tables import draw, new_table
 from memcfg._terminal import shorten, width
 from memcfg.graph import spend
@@ -24,16 +25,17 @@ from memcfg.nn.layers._layer import (
     InputLayer,
     Node,
     first_value,
+    repeated,
     show_shape,
 )
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from memcfg.config import DTypePolicy
     from memcfg.nn.initializers import Initializer
-    from memcfg.nn.layers._layer import Layer, SymbolicTensor, WeightSpec
+    from memcfg.nn.layers._layer import Layer, Shape, SymbolicTensor, WeightSpec
 
 __all__ = [
     "Network",
@@ -43,6 +45,9 @@ __all__ = [
     "traverse",
     "weights_of",
 ]
+
+
+_NETWORKS = 64  # of the last lengths, that a network with open axes keeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +154,81 @@ class Network:
                 "prediction only: use it in training, too"
             )
 
+    @cached_property
+    def open_axes(self) -> tuple[tuple[int, int], ...]:
+        """The inputs' axes of any length: the input's index, and the sample's axis."""
+        return tuple(
+            (place, axis)
+            for place, tensor in enumerate(self.inputs)
+            for axis, length in enumerate(tensor.open_shape)
+            if length is None
+        )
+
+    def lengths_of(
+        self, shapes: Sequence[Shape], who: str = "the model"
+    ) -> tuple[int, ...]:
+        """Return the lengths of the open axes for inputs of these shapes."""
+        for tensor, shape in zip(self.inputs, shapes, strict=True):
+            wanted = tensor.open_shape
+            alike = len(shape) == len(wanted) and all(
+                known in (None, length)
+                for known, length in zip(wanted, shape, strict=True)
+            )
+            if not alike:
+                raise ValueError(
+                    f"{who} expects inputs of shape {tensor.shape}, got "
+                    f"{show_shape(shape)}"
+                )
+        return tuple(shapes[place][axis] for place, axis in self.open_axes)
+
+    def at(self, lengths: Sequence[int]) -> Network:
+        """Return the network with these lengths of the open axes.
+
+        The layers are the same; the calls that depend on such an axis are repeated.
+        The last ones are kept. Raises ValueError if a layer cannot take a length.
+        """
+        if not self.open_axes:
+            return self
+        key = tuple(lengths)
+        result = self._at.pop(key, None) or self._repeated(key)
+        while len(self._at) >= _NETWORKS:
+            del self._at[next(iter(self._at))]
+        self._at[key] = result  # the last used one comes last
+        return result
+
+    @cached_property
+    def _at(self) -> dict[tuple[int, ...], Network]:
+        return {}
+
+    def _repeated(self, lengths: tuple[int, ...]) -> Network:
+        shapes: Any = [list(tensor.open_shape) for tensor in self.inputs]
+        for (place, axis), length in zip(self.open_axes, lengths, strict=True):
+            shapes[place][axis] = length
+        starts = {
+            tensor: repeated(
+                tensor.node, (), [(tuple(shape), tensor.sample_dtype)]
+            ).outputs[0]
+            for tensor, shape in zip(self.inputs, shapes, strict=True)
+            if tensor.twin is not None
+        }
+        return self._called_on(starts)
+
+    def _called_on(self, starts: Mapping[SymbolicTensor, SymbolicTensor]) -> Network:
+        """Return the network of the same calls, with others in place of inputs."""
+        made = dict(starts)
+        for node in self.nodes:
+            if any(each in made for each in node.inputs):
+                again = repeated(node, [made.get(each, each) for each in node.inputs])
+                made |= zip(node.outputs, again.outputs, strict=True)
+        inputs, ends, losses = (
+            [made.get(each, each) for each in tensors]
+            for tensors in (self.inputs, self.outputs, self.losses)
+        )
+        other = self._predicts
+        predicts = None if other is None else other._called_on(starts)
+        structures = self.takes, self.gives
+        return Network(inputs, ends, *structures, self.layers, predicts, losses)
+
     @property
     def leaves(self) -> list[Layer]:
         """The layers with their own weights, in order."""
@@ -234,7 +314,7 @@ def from_inner(
     for tensor in inputs:
         made[tensor] = tensor
         if not isinstance(tensor.node.layer, InputLayer):
-            shape, dtype = tensor.sample_shape, tensor.sample_dtype
+            shape, dtype = tensor.open_shape, tensor.sample_dtype
             start = InputLayer(shape, dtype, batch_size=tensor.node.batch_size)
             made[tensor] = Node(start, (), [(shape, dtype)]).outputs[0]
     nodes, _ = traverse([output.node for output in outputs], set(inputs))
@@ -257,8 +337,16 @@ def from_inner(
 
 def _results_of(node: Node) -> list[tuple[Any, str]]:
     """Return the shapes and dtypes of a call's results, as `Node` takes them."""
+    is_input = isinstance(node.layer, InputLayer)
     return [
-        (each.whole_shape if each.whole else each.sample_shape, each.sample_dtype)
+        (
+            each.whole_shape
+            if each.whole
+            else each.open_shape
+            if is_input
+            else each.sample_shape,
+            each.sample_dtype,
+        )
         for each in node.outputs
     ]
 
@@ -416,10 +504,13 @@ def _row(
     if network is None:
         return label, "?", "?", "?"
     first = next(node for node in network.nodes if node.layer is layer)
-    shapes = [each.sample_shape for each in first.outputs]
+    shapes = [each.open_shape for each in first.outputs]
     parameters = layer.count_params()
     item = 4 if dtype == "float32" else 2
-    nbytes = format_bytes(item * sum(map(math.prod, shapes)))
+    nbytes = "?"  # depends on the length of an axis
+    if not any(None in shape for shape in shapes):
+        sizes = [math.prod(each.sample_shape) for each in first.outputs]
+        nbytes = format_bytes(item * sum(sizes))
     return label, "\n".join(map(show_shape, shapes)), f"{parameters:,}", nbytes
 
 
@@ -435,7 +526,7 @@ def _totals(network: Network | None) -> str:
         for weight in network.exchanged
         if weight.trainable and weight.name not in frozen
     )
-    return "".join(
+    text = "".join(
         f"{label + ':':<17} {size:,} ({format_bytes(4 * size)})\n"
         for label, size in (
             ("Total parameters", total),
@@ -443,3 +534,9 @@ def _totals(network: Network | None) -> str:
             ("Not trainable", total - trained),
         )
     )
+    if network.open_axes:
+        text += (
+            "Axes of None have a length in each batch: plan(batch_size, lengths=...) "
+            "says what one takes.\n"
+        )
+    return text

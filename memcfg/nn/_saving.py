@@ -155,7 +155,7 @@ class _Writer:
             "dtype": None if model._policy is None else model._policy.name,
         }
         if kind is None:
-            shapes = [list(each.sample_shape) for each in network.inputs]
+            shapes = [list(each.open_shape) for each in network.inputs]
             takes = _describe_structure(network.takes)
             inner = _marks(model._stacked())
             result |= {"config": self._arguments(model), "inner": inner}
@@ -237,8 +237,8 @@ class _Writer:
             return value
         if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
             return value.tolist()
-        if isinstance(value, Place):
-            return {"place": value.number}
+        if isinstance(value, Place | slice) or value is Ellipsis:
+            return _of_call(value)
         if isinstance(value, list | tuple):
             return [self._value(each) for each in value]
         if isinstance(value, dict) and all(isinstance(key, str) for key in value):
@@ -272,6 +272,15 @@ class _Writer:
                 "rename one"
             )
         return name
+
+
+def _of_call(value: Any) -> Any:
+    """Return what stands in the arguments of a call, and not in those of a layer."""
+    if isinstance(value, Place):
+        return {"place": value.number}
+    if isinstance(value, slice):
+        return {"slice": [value.start, value.stop, value.step]}
+    return {"ellipsis": True}
 
 
 def _number(value: Any) -> Any:

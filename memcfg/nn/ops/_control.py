@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from memcfg.nn._argument_checks import integer
 from memcfg.nn.layers import SymbolicTensor
-from memcfg.nn.layers._layer import operation
+from memcfg.nn.layers._layer import named_operation
 from memcfg.nn.ops._declaring import axis_of, tensor_of
 from memcfg.nn.ops._shapes import concatenate, part, stack, unstack
 
@@ -176,7 +176,7 @@ def _joined(results: list[Any], axis: int) -> Any:
     return None if first is None else stack(results, axis)
 
 
-@operation
+@named_operation
 def map(f: Callable[[Any], Any], xs: Any) -> Any:  # noqa: A001  (Keras's name)
     """Apply a function to each part along axis 0 of tensors without a batch.
 
@@ -203,7 +203,7 @@ def map(f: Callable[[Any], Any], xs: Any) -> Any:  # noqa: A001  (Keras's name)
     return _joined([f(type(xs)(each) if several else each[0]) for each in steps], 0)
 
 
-@operation
+@named_operation
 def vectorized_map(function: Callable[[Any], Any], elements: Any) -> Any:
     """Apply a function to each part along axis 0, as `map` does.
 
@@ -222,7 +222,7 @@ def vectorized_map(function: Callable[[Any], Any], elements: Any) -> Any:
     return map(function, elements)
 
 
-@operation
+@named_operation
 def scan(
     f: Callable[[Any, Any], Any],
     init: Any,
@@ -276,7 +276,7 @@ def scan(
     return carry, _joined(results[::-1] if reverse else results, 0)
 
 
-@operation
+@named_operation
 def associative_scan(
     f: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0
 ) -> Any:
