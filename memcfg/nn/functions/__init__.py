@@ -38,6 +38,12 @@ class _Functions:
         return current() is not None
 
     @staticmethod
+    def count_effects() -> int:
+        """Return how many updates of weights and metrics the function has so far."""
+        recording = current()
+        return 0 if recording is None else recording.effects
+
+    @staticmethod
     def symbol(variable: Variable) -> SymbolicTensor | None:
         """Return a weight's value in the function; None outside of one."""
         recording = current()
