@@ -31,7 +31,7 @@ class Nested(Layer):
     def __init__(self, model: Any) -> None:
         super().__init__(model.name)
         if model._kind is not None:  # numbered within files, like automatic names
-            Layer.__setstate__(self, {"named": False, "kind": model._kind})
+            Layer.__setstate__(self, {"_named": False, "_kind": model._kind})
         self.model = model
 
     def __call__(self, inputs: Any, *more: Any, **options: Any) -> Any:
@@ -82,6 +82,7 @@ class Nested(Layer):
         shapes = [scope.builder.shape(each)[1:] for each in inputs]
         network = self._network_for(shapes).of(scope.training)
         values = dict(zip(network.inputs, inputs, strict=True))
+        values |= network.values_of_reads(scope.weights)
         masks = dict(zip(network.inputs, scope.masks, strict=False))
         scope.trace(network.nodes, values, masks)
         scope.penalties += [(None, values[each]) for each in network.losses]

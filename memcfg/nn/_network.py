@@ -24,6 +24,7 @@ from memcfg.nn._nesting import Structure
 from memcfg.nn.layers._layer import (
     InputLayer,
     Node,
+    WeightTensor,
     first_value,
     repeated,
     show_shape,
@@ -113,6 +114,11 @@ class Network:
             known = sorted(self.layers, key=lambda each: first.get(each, len(first)))
             self.layers = tuple(known)
         self.nodes = tuple(sorted(nodes, key=lambda node: node.order))
+        self.reads = [  # weights that a model's `call` reads
+            each
+            for each in dict.fromkeys(x for node in self.nodes for x in node.inputs)
+            if isinstance(each, WeightTensor)
+        ]
         self._check_inputs()
         self._check_names()
         self._list_weights()
@@ -229,6 +235,12 @@ class Network:
         structures = self.takes, self.gives
         return Network(inputs, ends, *structures, self.layers, predicts, losses)
 
+    def values_of_reads(self, weights: Mapping[str, int]) -> dict[SymbolicTensor, int]:
+        """Return the weights that `call` reads, of those of the model by name."""
+        return {
+            each: weights[self.names[each.layer, each.spec.name]] for each in self.reads
+        }
+
     @property
     def leaves(self) -> list[Layer]:
         """The layers with their own weights, in order."""
@@ -255,7 +267,7 @@ class Network:
         calls = [
             (
                 node.layer,
-                [indices[each] for each in node.inputs],
+                [indices.get(each, each) for each in node.inputs],
                 _results_of(node),
                 node.details,
                 node.in_operation,
@@ -363,7 +375,7 @@ def _rejoined(
         layer._weight_specs = each
     made: list[SymbolicTensor] = []
     for layer, operands, results, details, *in_operation in calls:
-        inputs = tuple(made[i] for i in operands)
+        inputs = tuple(made[i] if isinstance(i, int) else i for i in operands)
         in_operation = in_operation or [False]  # absent in older files
         whole = layer._is_whole(inputs)
         made += Node(
@@ -397,7 +409,7 @@ def traverse(
             stack += [
                 (tensor.node, False)
                 for tensor in reversed(node.inputs)
-                if tensor not in starts
+                if tensor not in starts and tensor.node.outputs  # weights have none
             ]
     depths = _depths(list(finished))
     order = sorted(met, key=lambda layer: (-depths[layer], met[layer]))
@@ -457,16 +469,16 @@ def _paths(
 
 def _file_names(layers: Sequence[Layer]) -> dict[Layer, str]:
     """Return each layer's name in files, numbering automatic ones per model."""
-    taken = {layer.name for layer in layers if layer.named}
+    taken = {layer.name for layer in layers if layer._named}
     keys: dict[Layer, str] = {}
     for layer in layers:
-        if layer.named:
+        if layer._named:
             keys[layer] = layer.name
             continue
-        number, key = 0, layer.kind
+        number, key = 0, layer._kind
         while key in taken:
             number += 1
-            key = f"{layer.kind}_{number}"
+            key = f"{layer._kind}_{number}"
         taken.add(key)
         keys[layer] = key
     return keys

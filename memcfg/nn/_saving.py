@@ -197,13 +197,13 @@ class _Writer:
 
     def _layer(self, layer: Layer) -> dict[str, Any]:
         if isinstance(layer, Nested):
-            return {"model": self._model(layer.model), "seed": layer.seed}
+            return {"model": self._model(layer.model), "seed": layer._seed}
         result: dict[str, Any] = {
             "class": class_name(type(layer)),
             "config": self._arguments(layer),
             "name": layer.name,
-            "named": layer.named,
-            "seed": layer.seed,
+            "named": layer._named,
+            "seed": layer._seed,
             "trainable": bool(layer.trainable),
             "dtype": [layer.dtype_policy.name, layer._policy_said],
         }
@@ -298,7 +298,7 @@ def _marks(layers: Sequence[Layer]) -> list[Any]:
     """Return the settings of layers that their owner's constructor does not set."""
     return [
         [
-            each.seed,
+            each._seed,
             bool(each.trainable),
             _marks(inner_layers(each)),
             [each.dtype_policy.name, each._policy_said],

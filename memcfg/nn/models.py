@@ -394,7 +394,7 @@ class _Reader:
             raise FormatError(f"{self._where}: {given['class']!r} is not a layer")
         result: Layer = layer
         object.__setattr__(layer, "name", _name(given["name"]))
-        object.__setattr__(layer, "named", read_flag(given["named"], "named"))
+        object.__setattr__(layer, "_named", read_flag(given["named"], "named"))
         if given["call"] is not None and isinstance(layer, ATTENTION):
             object.__setattr__(layer, "_call", CallOptions(*map(bool, given["call"])))
         for name, each in given["penalties"].items():

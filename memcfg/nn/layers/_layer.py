@@ -180,6 +180,15 @@ def _without_variables(args: Any, options: Any) -> Any:
     if not leaves:
         return args, options
     symbols = [(each, each.functions.symbol(each)) for each in leaves]
+    tensors: list[Any] = []
+    pattern((args, options), tensors)
+    for weight, symbol in symbols:
+        if symbol is None and tensors:
+            raise TypeError(
+                f"the weight {weight.path!r} would be a constant of the model here, "
+                "which training leaves as it is: read it in the `call` of a layer that "
+                "has its layer as an attribute"
+            )
     return filled_in(given, [w.numpy() if s is None else s for w, s in symbols])
 
 
@@ -812,6 +821,8 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         "_first_shape",
         "_inner",
         "_is_built",
+        "_kind",
+        "_named",
         "_own",
         "_owner",
         "_policy",
@@ -823,9 +834,7 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         "_users",
         "_values",
         "_weight_specs",
-        "kind",
         "name",
-        "named",
     )
 
     arity: ClassVar[int | None] = 1  # number of inputs; None for two or more
@@ -843,9 +852,9 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         dtype: str | DTypePolicy | None = None,
         activity_regularizer: Any = None,
     ) -> None:
-        self.kind = snake_case(self._called())
-        self.named = name is not None
-        self.name = automatic_name(self.kind) if name is None else check_name(name)
+        self._kind = snake_case(self._called())
+        self._named = name is not None
+        self.name = automatic_name(self._kind) if name is None else check_name(name)
         self._seed = self._drawn = next_seed()
         self._weight_specs: tuple[WeightSpec, ...] | None = None
         self._owner: weakref.ref[Any] | None = None  # the model that holds the values
@@ -939,7 +948,16 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
     @property
     def seed(self) -> int:
         """The seed of everything that the layer draws."""
-        return self._seed
+        own: int = getattr(self, "__dict__", {}).get("seed", self._seed)
+        return own
+
+    @seed.setter
+    def seed(self, value: Any) -> None:
+        if not hasattr(self, "__dict__"):
+            self._refuse(f"'seed' of {type(self).__name__} cannot be set", "seed")
+        self.__dict__["seed"] = value  # of a user's class, which may be None
+        if isinstance(value, int) and value >= 0:
+            self._seed = value
 
     @property
     def weight_specs(self) -> tuple[WeightSpec, ...] | None:
@@ -1392,10 +1410,29 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
                 )
             check_ends(ends, starts, f"layer {self.name!r}")
             calls = calls_to([*ends, *losses])
-            made_inner = _Inner(tuple(starts), calls, ends, structure, losses)
+            reads = self._read_in(calls, ends)
+            made_inner = _Inner(tuple(starts), calls, ends, structure, losses, reads)
             self._check_inner(made_inner)
             self._keep_inner(key, made_inner)
         result: _Inner = self._inner[key]
+        return result
+
+    def _read_in(
+        self, calls: Sequence[Node], ends: Sequence[SymbolicTensor]
+    ) -> list[tuple[WeightTensor, str]]:
+        """Return the weights of inner layers that `call` reads, with their names."""
+        paths = {leaf: path for path, leaf in self._leaves()}
+        result = []
+        own = set(self._own)
+        for each in dict.fromkeys([*(x for node in calls for x in node.inputs), *ends]):
+            if isinstance(each, WeightTensor) and each not in own:
+                if each.layer not in paths:
+                    raise ValueError(
+                        f"layer {self.name!r} ({type(self).__name__}) reads a weight "
+                        f"of {each.layer.name!r}, which is not an attribute: set "
+                        "self.layer = ... in the constructor"
+                    )
+                result.append((each, f"{paths[each.layer]}{each.spec.name}"))
         return result
 
     def _keep_inner(self, key: Any, value: Any) -> None:
@@ -1502,6 +1539,8 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
             masks |= zip(inner.inputs, scope.masks, strict=False)
         for tensor in self._own:
             values[tensor] = scope.weights[tensor.spec.name]
+        for tensor, name in inner.reads:
+            values[tensor] = scope.weights[name]
         scope.trace(inner.nodes, values, masks)
         if method == "call":
             scope.penalties += [(None, values[each]) for each in inner.losses]
@@ -1667,7 +1706,7 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
 
     def _seed_of(self, index: int) -> int:
         fixed = (self._weight_specs or ())[index].initializer.seed
-        return derive_seed(self.seed, index) if fixed is None else fixed
+        return derive_seed(self._seed, index) if fixed is None else fixed
 
     def _release(self) -> None:
         """Reset the layer to the state in which it was constructed."""
@@ -2113,6 +2152,7 @@ class _Inner(NamedTuple):
     outputs: Sequence[SymbolicTensor]
     structure: Any
     losses: Sequence[SymbolicTensor]
+    reads: Sequence[tuple[WeightTensor, str]]  # weights of inner layers, by name
 
 
 class _Call(NamedTuple):

@@ -278,7 +278,7 @@ class _Trace:
             step=self.position,
             rewritten={} if self.training else None,
         )
-        values = dict(self.xs)
+        values = dict(self.xs) | network.values_of_reads(scope.weights)
         masks: dict[SymbolicTensor, int | None] = {}
         scope.trace(network.nodes, values, masks)
         self.masks = [self._float32(masks.get(tensor)) for tensor in network.outputs]

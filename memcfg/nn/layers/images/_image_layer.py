@@ -142,7 +142,7 @@ class _ImageLayer(Layer):
         with _lock:
             self._calls_on_arrays += 1
             number = self._calls_on_arrays
-        return np.random.default_rng([self.seed, number])
+        return np.random.default_rng([self._seed, number])
 
 
 def factor_of(value: Any, what: str, least: float = -1.0, most: float = 1.0) -> Range:
