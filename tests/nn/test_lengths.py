@@ -243,6 +243,14 @@ def test_what_depends_on_the_length_is_refused():
         ops.unstack(x, axis=1)
     with pytest.raises(ValueError, match="takes one length, and not any"):
         nn.Reshape((96 * 2, 2))(x)
+    with pytest.raises(
+        ValueError, match=r"out of range.*96 stands for an axis of None"
+    ):
+        ops.mean(x, axis=5)
+    with pytest.raises(IndexError, match=r"index 2000 .*96 stands for an axis of None"):
+        x[:, 2000]
+    with pytest.raises(ValueError, match=r"\(None, 96, 4\).*96 stands for an axis"):
+        nn.Add()([x, nn.Input((7, FEATURES))])
     chain = nn.Sequential([nn.Input((None, 2)), nn.Flatten()])
     with pytest.raises(ValueError, match="depend on the length"):
         chain.add(nn.Dense(1))

@@ -508,6 +508,11 @@ def _tried(
     return made, again
 
 
+def tried_with(*values: Any) -> str:
+    """Say which length stands in an error for axes of any length; empty if for none."""
+    return f" ({LENGTHS[0]} stands for an axis of None)" if _are_open(values) else ""
+
+
 def _depends(layer: Layer, shown: str) -> str:
     """Say that weights depend on an axis of any length."""
     return (
@@ -1284,8 +1289,14 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
             inputs = self._masked(inputs, options.pop("mask"))
         self._check_call(*more, **options)
         operands = self._operands(inputs)
-        specs = self._specs_for([operand.sample_shape for operand in operands])
-        structure, results = self._infer(specs, operands)
+        try:
+            specs = self._specs_for([operand.sample_shape for operand in operands])
+            structure, results = self._infer(specs, operands)
+        except ValueError as error:
+            known = tried_with(operands)
+            if not known:
+                raise
+            raise ValueError(f"{error}{known}") from error
         before, self._weight_specs = self._weight_specs, specs
         details = ((), mode) if mode else None
         whole = self._is_whole(operands)

@@ -28,6 +28,7 @@ from memcfg.nn.layers._layer import (
     named_operation,
     operation,
     trace_whole,
+    tried_with,
 )
 from memcfg.nn.layers._merge import (
     Add,
@@ -170,7 +171,12 @@ class Operation(Layer):
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         """Connect the function to its arguments."""
-        return self._join(*args, **options)
+        try:
+            return self._join(*args, **options)
+        except (TypeError, ValueError, IndexError) as error:
+            kinds = (TypeError, ValueError, IndexError)
+            kind = next(each for each in kinds if isinstance(error, each))
+            raise kind(f"{error}{tried_with(args, options)}") from error
 
     def call(self, *args: Any, **options: Any) -> Any:
         """Call the function, with tensors of one length."""
