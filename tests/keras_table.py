@@ -44,7 +44,6 @@ VALUES = (
     ("logit_soft_cap", {"ReversibleEmbedding"}, 9.0, "no `logit_soft_cap`"),
     ("x", {"nonzero", "unique", "view"}, mc.nn.Input((4,)), "of arrays alone"),
     ("ragged", {"audio_dataset_from_directory"}, True, "padded, and not resampled"),
-    ("shape", {"Input"}, (None, 3), "known lengths of a sample"),
     ("use_multiprocessing", {"PyDataset", "Sequence"}, True, "threads only"),
 )
 

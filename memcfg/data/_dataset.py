@@ -30,7 +30,7 @@ from memcfg.data.ops._interleave import Interleave
 from memcfg.data.ops._map import Map
 from memcfg.data.ops._node import INFINITE, UNKNOWN, Node
 from memcfg.data.ops._order import Filter, Repeat, Select, Shuffle
-from memcfg.data.ops._padded_batch import PaddedBatch
+from memcfg.data.ops._padded_batch import BucketBatch, PaddedBatch
 from memcfg.data.ops._prefetch import Prefetch
 from memcfg.data.ops._sources import Generated, Slices, signature_of, sliced, whole
 from memcfg.data.ops._window import Window
@@ -39,7 +39,7 @@ from memcfg.files import matching_files
 
 if TYPE_CHECKING:
     import typing
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     import numpy.typing as npt
 
@@ -1041,6 +1041,84 @@ class Dataset(metaclass=_SaysWhy):
             padding_values,
             drop_remainder,
             name or "padded_batch",
+        )
+
+    def bucket_by_sequence_length(
+        self,
+        element_length_func: Callable[..., Any],
+        bucket_boundaries: Sequence[int],
+        bucket_batch_sizes: Sequence[int],
+        padded_shapes: Any = None,
+        padding_values: Any = None,
+        pad_to_bucket_boundary: bool = False,
+        no_padding: bool = False,
+        drop_remainder: bool = False,
+        name: str | None = None,
+    ) -> Self:
+        """Make batches of elements of similar lengths, and pad each to one shape.
+
+        A model whose input has an axis of None plans a step for each length of its
+        batches; with `pad_to_bucket_boundary` there are as many as boundaries.
+
+        Parameters
+        ----------
+        element_length_func : callable
+            Returns the length of an element; gets the parts of a tuple as arguments.
+        bucket_boundaries : sequence of int
+            Ascending lengths; each begins a bucket, and shorter elements are in the
+            first.
+        bucket_batch_sizes : sequence of int
+            The number of elements of a batch of each bucket, one more than boundaries.
+        padded_shapes : nest of shape, optional
+            As of `padded_batch`.
+        padding_values : nest, optional
+            As of `padded_batch`.
+        pad_to_bucket_boundary : bool, default False
+            Whether to pad sizes of None, of `padded_shapes` or `element_spec`, to one
+            less than the next boundary, instead of the largest of the batch.
+        no_padding : bool, default False
+            Whether elements of a batch must have one shape.
+        drop_remainder : bool, default False
+            Whether to drop the batches that are not full at the end, which otherwise
+            follow from the shortest to the longest.
+        name : str, optional
+            Name of the step in messages and reports.
+
+        Returns
+        -------
+        Dataset
+            Batches, whose arrays the reader may write to.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If an argument has the wrong type or is out of range.
+        ValueError
+            During a pass, if an element does not fit its padded shape.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import memcfg as mc
+        >>> data = mc.data.Dataset.range(1, 5).map(lambda n: np.full(n, n))
+        >>> for batch in data.bucket_by_sequence_length(len, [3], [2, 2]):
+        ...     print(batch)
+        [[1 0]
+         [2 2]]
+        [[3 3 3 0]
+         [4 4 4 4]]
+        """
+        return self._then(
+            BucketBatch,
+            element_length_func,
+            bucket_boundaries,
+            bucket_batch_sizes,
+            padded_shapes,
+            padding_values,
+            pad_to_bucket_boundary,
+            no_padding,
+            drop_remainder,
+            name or "bucket_by_sequence_length",
         )
 
     def window(

@@ -50,6 +50,11 @@ def network(make: Callable[P, nn.Model]) -> Callable[P, nn.Model]:
         if given.arguments.get("classes") is not None:
             integer(given.arguments["classes"], f"{name}: classes")
         shape: Any = given.arguments.get("input_shape")
+        if isinstance(shape, list | tuple) and None in shape:
+            raise ValueError(
+                f"{name}: input_shape must have known lengths, which layers depend on, "
+                f"got {tuple(shape)}"
+            )
         if not _is_image(shape):
             return make(*args, **options)
         _check_order(name, shape)

@@ -88,6 +88,7 @@ from memcfg.nn.inputs._samples import Wanted, columns, samples
 from memcfg.nn.layers._layer import (
     Input,
     Layer,
+    OpenShape,
     Shape,
     SymbolicTensor,
     Variable,
@@ -1210,7 +1211,8 @@ class Model(FixedAttributes, Configured):
             session = self._load([("predict", source)])
             network = self._built_network()
             samples = source.count(feed.steps)
-            result = Predictions(samples, network.outputs, workspace)
+            ends = network.at(source.lengths).outputs if source.lengths else ()
+            result = Predictions(samples, ends or network.outputs, workspace)
             params = {"verbose": shown, "steps": feed.steps}
             listeners = CallbackList(given, self, params)
             self._trainer.predict(session, feed, result, shown, listeners)
@@ -1341,7 +1343,7 @@ class Model(FixedAttributes, Configured):
             own.step("predict", batch, results=results.next_rows(batch.size))
             return results.joined()
         network = self._built_network()
-        result = Predictions(batch.size, network.outputs, None)
+        result = Predictions(batch.size, network.at(batch.lengths).outputs, None)
         session.step("predict", batch, results=result.next_rows(batch.size))
         return network.gives.pack(result.arrays())
 
@@ -1353,6 +1355,7 @@ class Model(FixedAttributes, Configured):
         *,
         policy: Policy | str | None = None,
         program: str = "train",
+        lengths: int | Sequence[int] | None = None,
     ) -> Plan:
         """Plan a step without taking memory.
 
@@ -1360,7 +1363,7 @@ class Model(FixedAttributes, Configured):
         ----------
         batch_size : int, default 32
             Samples a step, which the plan computes at once.
-        limit, policy, program : optional
+        limit, policy, program, lengths : optional
             As of `largest_batch`.
 
         Returns
@@ -1389,7 +1392,9 @@ class Model(FixedAttributes, Configured):
                 )
             result: Plan = own.plan(kind, size, nbytes)
             return result
-        return self._built_session().plan(ProgramKey(kind, size), nbytes, chosen)
+        session = self._built_session()
+        key = ProgramKey(kind, size, lengths=session.lengths(lengths))
+        return session.plan(key, nbytes, chosen)
 
     @outside_workspaces
     def largest_batch(
@@ -1398,6 +1403,7 @@ class Model(FixedAttributes, Configured):
         *,
         policy: Policy | str | None = None,
         program: str = "train",
+        lengths: int | Sequence[int] | None = None,
     ) -> int:
         """Return the largest batch that fits a limit, without running anything.
 
@@ -1414,6 +1420,9 @@ class Model(FixedAttributes, Configured):
             As ``memory`` of `compile`; None: the model's.
         program : {"train", "evaluate", "predict"}, default "train"
             What is run.
+        lengths : int or sequence of int, optional
+            The length of the inputs' axes of None, or one for each in their order;
+            needed if there are such axes.
 
         Returns
         -------
@@ -1444,7 +1453,9 @@ class Model(FixedAttributes, Configured):
             self._compiled("largest_batch")
         nbytes = None if limit is None else parse_bytes(limit)
         chosen = None if policy is None else get_policy(policy)
-        return self._built_session().largest_batch(kind, nbytes, chosen)
+        session = self._built_session()
+        known = session.lengths(lengths)
+        return session.largest_batch(kind, nbytes, chosen, known)
 
     @outside_workspaces
     def estimate(
@@ -1453,6 +1464,7 @@ class Model(FixedAttributes, Configured):
         limit: int | str | None = None,
         *,
         program: str = "train",
+        lengths: int | Sequence[int] | None = None,
     ) -> Estimate:
         """Predict the memory and time of a step, and what each lever would change.
 
@@ -1466,6 +1478,8 @@ class Model(FixedAttributes, Configured):
             As of `largest_batch`; it decides which levers fit.
         program : {"train", "evaluate", "predict"}, default "train"
             What is run.
+        lengths : int or sequence of int, optional
+            As of `largest_batch`.
 
         Returns
         -------
@@ -1482,16 +1496,22 @@ class Model(FixedAttributes, Configured):
         if kind != "predict":
             self._compiled("estimate")
         nbytes = None if limit is None else parse_bytes(limit)
-        return self._built_session().estimate(ProgramKey(kind, size), nbytes)
+        session = self._built_session()
+        key = ProgramKey(kind, size, lengths=session.lengths(lengths))
+        return session.estimate(key, nbytes)
 
     @outside_workspaces
-    def graph(self, batch_size: int = 32) -> Graph:
+    def graph(
+        self, batch_size: int = 32, *, lengths: int | Sequence[int] | None = None
+    ) -> Graph:
         """Return the training step as a graph for `memcfg.plan`.
 
         Parameters
         ----------
         batch_size : int, default 32
             Samples a step.
+        lengths : int or sequence of int, optional
+            As of `largest_batch`.
 
         Returns
         -------
@@ -1504,7 +1524,10 @@ class Model(FixedAttributes, Configured):
         own = self._own_steps()
         if own is not None:
             return own.graph("train", size)  # type: ignore[no-any-return]
-        return self._built_session().graph(ProgramKey("train", size))
+        session = self._built_session()
+        return session.graph(
+            ProgramKey("train", size, lengths=session.lengths(lengths))
+        )
 
     @property
     def memory_plan(self) -> Plan:
@@ -1951,6 +1974,8 @@ class Model(FixedAttributes, Configured):
         warn_of_outputs(objectives, network)
         frozen = compiled.frozen
         spec = TraceSpec(self.name, network, compiled.optimizer, objectives, frozen)
+        if network.open_axes:
+            spec = replace(spec, resolves=partial(resolve, compiled.goals))
         return Session(
             spec,
             compiled.policy,
@@ -2238,7 +2263,10 @@ class Model(FixedAttributes, Configured):
     ) -> Session:
         """Build the model if necessary, check data against it, and load programs."""
         first = wanted[0][1]
-        if not first.sizes or (not self.built and first.sample_shapes is None):
+        network = self._network
+        unknown = network is not None and network.open_axes  # lengths of its axes
+        unbuilt = network is None and first.sample_shapes is None
+        if not first.sizes or unbuilt or unknown:
             first.peek()
         kind = wanted[0][0]
 
@@ -2249,12 +2277,19 @@ class Model(FixedAttributes, Configured):
             for _, source in wanted:
                 source.expect(target)
             known = [
-                ProgramKey(kind, size, () if kind == "predict" else each.weights)
+                ProgramKey(
+                    kind,
+                    size,
+                    () if kind == "predict" else each.weights,
+                    lengths=each.lengths,
+                )
                 for kind, each in wanted
                 for size in each.sizes
+                if each.lengths or not session.is_open
             ]
             device, promised = session.executor.device, 0
-            if device.host_pool is device.pool:  # batches use the same limit
+            # Batches use the same limit. Those of any length are read already.
+            if device.host_pool is device.pool and not session.is_open:
                 promised = add([source.promised(target) for _, source in wanted])
             try:
                 session.require(known, promised)
@@ -2292,12 +2327,12 @@ class Model(FixedAttributes, Configured):
             wanted = session.wanted(labelled=labelled)
         given = samples(wanted, x, y, weights, labelled=labelled)
         weighing = given.weighing or ((),) * (table is not None)
-        if (
-            session is not None
-            and wanted is not None
-            and session.is_ready(kind, len(given.xs[0]), weighing)
-        ):
-            return session, Batch(columns(given, wanted, table), weighing)
+        if session is not None and wanted is not None:
+            fitting = wanted if wanted.fitting is None else wanted.of(given)
+            lengths = fitting.lengths
+            if session.is_ready(kind, len(given.xs[0]), weighing, lengths):
+                own_columns = columns(given, fitting, table)
+                return session, Batch(own_columns, weighing, lengths)
 
         def load() -> tuple[Session, Batch]:
             session = self._built_session()
@@ -2305,8 +2340,11 @@ class Model(FixedAttributes, Configured):
                 self._compiled("a loss")
             wanted = session.wanted(labelled=labelled)
             arranged = given.arranged(wanted)
-            batch = Batch(columns(arranged, wanted, table), weighing)
-            session.require([ProgramKey(kind, batch.size, weighing)])
+            wanted = wanted.of(arranged)
+            made = columns(arranged, wanted, table)
+            batch = Batch(made, weighing, wanted.lengths)
+            key = ProgramKey(kind, batch.size, weighing, lengths=batch.lengths)
+            session.require([key])
             return session, batch
 
         return self._built_for(given.sample_shapes, load)
@@ -2329,7 +2367,7 @@ class Model(FixedAttributes, Configured):
                     self._unbuild()
                 raise
 
-    def _build(self, shapes: Sequence[Shape], given: Any = None) -> None:
+    def _build(self, shapes: Sequence[OpenShape], given: Any = None) -> None:
         """Build the model for samples of these shapes by calling `call`."""
         starts = [Input(shape) for shape in shapes]
         inputs: Any = starts[0] if len(starts) == 1 else starts
@@ -2399,7 +2437,7 @@ class Model(FixedAttributes, Configured):
         shapes = [sample_shape(tuple(each[1:])) for each in several]
         with self._lock.turn():
             if self._network is not None:
-                known = [each.sample_shape for each in self._network.inputs]
+                known = [each.open_shape for each in self._network.inputs]
                 if known == shapes:
                     return
                 raise RuntimeError(

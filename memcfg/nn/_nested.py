@@ -11,6 +11,7 @@ from memcfg.nn.layers._layer import (
     Layer,
     Node,
     Scope,
+    Shape,
     SymbolicTensor,
     members,
 )
@@ -30,7 +31,7 @@ class Nested(Layer):
     def __init__(self, model: Any) -> None:
         super().__init__(model.name)
         if model._kind is not None:  # numbered within files, like automatic names
-            Layer.__setstate__(self, {"named": False, "kind": model._kind})
+            Layer.__setstate__(self, {"_named": False, "_kind": model._kind})
         self.model = model
 
     def __call__(self, inputs: Any, *more: Any, **options: Any) -> Any:
@@ -40,19 +41,26 @@ class Nested(Layer):
         model = self.model
         if model._network is None:
             given = symbolic(inputs, "inputs")[0]
-            model._build([tensor.sample_shape for tensor in given], inputs)
+            model._build([tensor.open_shape for tensor in given], inputs)
         network = model._built_network()
         operands = network.takes.unpack(inputs, "what it is called on", "inputs")
-        for operand, start in zip(operands, network.inputs, strict=True):
-            if operand.sample_shape != start.sample_shape:
-                raise ValueError(
-                    f"model {self.name!r} expects inputs of shape {start.shape}, got "
-                    f"{operand.shape}"
-                )
-        results = [(each.sample_shape, each.sample_dtype) for each in network.outputs]
+        results = self._again(operands, None)
         self._weight_specs = ()
         node = self._node(operands, results, ((), mode) if mode else None)
         return network.gives.pack(node.outputs)
+
+    def _again(
+        self, inputs: Sequence[SymbolicTensor], details: Any
+    ) -> list[tuple[Shape, str]]:
+        """Return the shapes and dtypes of the outputs for inputs of their shapes."""
+        del details
+        network = self._network_for([each.sample_shape for each in inputs])
+        return [(each.sample_shape, each.sample_dtype) for each in network.outputs]
+
+    def _network_for(self, shapes: Sequence[Shape]) -> Any:
+        """Return the network for inputs of these shapes."""
+        network = self.model._built_network()
+        return network.at(network.lengths_of(shapes, f"model {self.name!r}"))
 
     def _arguments_of(self, node: Node) -> tuple[Sequence[Any], dict[str, Any]]:
         """Return the inputs in the model's structure."""
@@ -71,8 +79,10 @@ class Nested(Layer):
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int | Sequence[int]:
         """Append the ops of all inner layers."""
-        network = self.model._built_network().of(scope.training)
+        shapes = [scope.builder.shape(each)[1:] for each in inputs]
+        network = self._network_for(shapes).of(scope.training)
         values = dict(zip(network.inputs, inputs, strict=True))
+        values |= network.values_of_reads(scope.weights)
         masks = dict(zip(network.inputs, scope.masks, strict=False))
         scope.trace(network.nodes, values, masks)
         scope.penalties += [(None, values[each]) for each in network.losses]
@@ -85,7 +95,7 @@ class Nested(Layer):
         if not self.model.built or len(self.model.inputs) > 1:
             return None
         (own,) = self.model.inputs
-        return Input(own.sample_shape, own.node.batch_size, own.sample_dtype)
+        return Input(own.open_shape, own.node.batch_size, own.sample_dtype)
 
     def _sublayers(self) -> list[Layer]:
         network = self.model._parts.network or self.model._network

@@ -15,6 +15,7 @@ import numpy as np
 from rich.table import Column
 from rich.text import Text
 
+from memcfg._cached import cached_property
 from memcfg._tables import draw, new_table
 from memcfg._terminal import shorten, width
 from memcfg.graph import spend
@@ -23,18 +24,20 @@ from memcfg.nn._nesting import Structure
 from memcfg.nn.layers._layer import (
     InputLayer,
     Node,
+    WeightTensor,
     first_value,
     input_layer,
+    repeated,
     show_shape,
 )
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from memcfg.config import DTypePolicy
     from memcfg.nn.initializers import Initializer
-    from memcfg.nn.layers._layer import Layer, SymbolicTensor, WeightSpec
+    from memcfg.nn.layers._layer import Layer, Shape, SymbolicTensor, WeightSpec
 
 __all__ = [
     "Network",
@@ -44,6 +47,9 @@ __all__ = [
     "traverse",
     "weights_of",
 ]
+
+
+_NETWORKS = 64  # of the last lengths, that a network with open axes keeps
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +124,11 @@ class Network:
             known = sorted(self.layers, key=lambda each: first.get(each, len(first)))
             self.layers = tuple(known)
         self.nodes = tuple(sorted(nodes, key=lambda node: node.order))
+        self.reads = [  # weights that a model's `call` reads
+            each
+            for each in dict.fromkeys(x for node in self.nodes for x in node.inputs)
+            if isinstance(each, WeightTensor)
+        ]
         self._check_inputs()
         self._check_names()
         self._list_weights()
@@ -159,6 +170,87 @@ class Network:
                 "prediction only: use it in training, too"
             )
 
+    @cached_property
+    def open_axes(self) -> tuple[tuple[int, int], ...]:
+        """The inputs' axes of any length: the input's index, and the sample's axis."""
+        return tuple(
+            (place, axis)
+            for place, tensor in enumerate(self.inputs)
+            for axis, length in enumerate(tensor.open_shape)
+            if length is None
+        )
+
+    def lengths_of(
+        self, shapes: Sequence[Shape], who: str = "the model"
+    ) -> tuple[int, ...]:
+        """Return the lengths of the open axes for inputs of these shapes."""
+        for tensor, shape in zip(self.inputs, shapes, strict=True):
+            wanted = tensor.open_shape
+            alike = len(shape) == len(wanted) and all(
+                known in (None, length)
+                for known, length in zip(wanted, shape, strict=True)
+            )
+            if not alike:
+                raise ValueError(
+                    f"{who} expects inputs of shape {tensor.shape}, got "
+                    f"{show_shape(shape)}"
+                )
+        return tuple(shapes[place][axis] for place, axis in self.open_axes)
+
+    def at(self, lengths: Sequence[int]) -> Network:
+        """Return the network with these lengths of the open axes.
+
+        The layers are the same; the calls that depend on such an axis are repeated.
+        The last ones are kept. Raises ValueError if a layer cannot take a length.
+        """
+        if not self.open_axes:
+            return self
+        key = tuple(lengths)
+        result = self._at.pop(key, None) or self._repeated(key)
+        while len(self._at) >= _NETWORKS:
+            del self._at[next(iter(self._at))]
+        self._at[key] = result  # the last used one comes last
+        return result
+
+    @cached_property
+    def _at(self) -> dict[tuple[int, ...], Network]:
+        return {}
+
+    def _repeated(self, lengths: tuple[int, ...]) -> Network:
+        shapes: Any = [list(tensor.open_shape) for tensor in self.inputs]
+        for (place, axis), length in zip(self.open_axes, lengths, strict=True):
+            shapes[place][axis] = length
+        starts = {
+            tensor: repeated(
+                tensor.node, (), [(tuple(shape), tensor.sample_dtype)]
+            ).outputs[0]
+            for tensor, shape in zip(self.inputs, shapes, strict=True)
+            if tensor.twin is not None
+        }
+        return self._called_on(starts)
+
+    def _called_on(self, starts: Mapping[SymbolicTensor, SymbolicTensor]) -> Network:
+        """Return the network of the same calls, with others in place of inputs."""
+        made = dict(starts)
+        for node in self.nodes:
+            if any(each in made for each in node.inputs):
+                again = repeated(node, [made.get(each, each) for each in node.inputs])
+                made |= zip(node.outputs, again.outputs, strict=True)
+        inputs, ends, losses = (
+            [made.get(each, each) for each in tensors]
+            for tensors in (self.inputs, self.outputs, self.losses)
+        )
+        other = self._predicts
+        predicts = None if other is None else other._called_on(starts)
+        structures = self.takes, self.gives
+        return Network(inputs, ends, *structures, self.layers, predicts, losses)
+
+    def values_of_reads(self, weights: Mapping[str, int]) -> dict[SymbolicTensor, int]:
+        """Return the weights that `call` reads, of those of the model by name."""
+        return {
+            each: weights[self.names[each.layer, each.spec.name]] for each in self.reads
+        }
+
     @property
     def leaves(self) -> list[Layer]:
         """The layers with their own weights, in order."""
@@ -185,7 +277,7 @@ class Network:
         calls = [
             (
                 node.layer,
-                [indices[each] for each in node.inputs],
+                [indices.get(each, each) for each in node.inputs],
                 _results_of(node),
                 node.details,
                 node.in_operation,
@@ -244,7 +336,7 @@ def from_inner(
     for tensor in inputs:
         made[tensor] = tensor
         if not isinstance(tensor.node.layer, InputLayer):
-            shape, dtype = tensor.sample_shape, tensor.sample_dtype
+            shape, dtype = tensor.open_shape, tensor.sample_dtype
             start = input_layer(shape, dtype, batch_size=tensor.node.batch_size)
             made[tensor] = Node(start, (), [(shape, dtype)]).outputs[0]
     nodes, _ = traverse([output.node for output in outputs], set(inputs))
@@ -267,8 +359,16 @@ def from_inner(
 
 def _results_of(node: Node) -> list[tuple[Any, str]]:
     """Return the shapes and dtypes of a call's results, as `Node` takes them."""
+    is_input = isinstance(node.layer, InputLayer)
     return [
-        (each.whole_shape if each.whole else each.sample_shape, each.sample_dtype)
+        (
+            each.whole_shape
+            if each.whole
+            else each.open_shape
+            if is_input
+            else each.sample_shape,
+            each.sample_dtype,
+        )
         for each in node.outputs
     ]
 
@@ -285,7 +385,7 @@ def _rejoined(
         layer._weight_specs = each
     made: list[SymbolicTensor] = []
     for layer, operands, results, details, *in_operation in calls:
-        inputs = tuple(made[i] for i in operands)
+        inputs = tuple(made[i] if isinstance(i, int) else i for i in operands)
         in_operation = in_operation or [False]  # absent in older files
         whole = layer._is_whole(inputs)
         made += Node(
@@ -319,7 +419,7 @@ def traverse(
             stack += [
                 (tensor.node, False)
                 for tensor in reversed(node.inputs)
-                if tensor not in starts
+                if tensor not in starts and tensor.node.outputs  # weights have none
             ]
     depths = _depths(list(finished))
     order = sorted(met, key=lambda layer: (-depths[layer], met[layer]))
@@ -379,16 +479,16 @@ def _paths(
 
 def _file_names(layers: Sequence[Layer]) -> dict[Layer, str]:
     """Return each layer's name in files, numbering automatic ones per model."""
-    taken = {layer.name for layer in layers if layer.named}
+    taken = {layer.name for layer in layers if layer._named}
     keys: dict[Layer, str] = {}
     for layer in layers:
-        if layer.named:
+        if layer._named:
             keys[layer] = layer.name
             continue
-        number, key = 0, layer.kind
+        number, key = 0, layer._kind
         while key in taken:
             number += 1
-            key = f"{layer.kind}_{number}"
+            key = f"{layer._kind}_{number}"
         taken.add(key)
         keys[layer] = key
     return keys
@@ -426,10 +526,13 @@ def _row(
     if network is None:
         return label, "?", "?", "?"
     first = next(node for node in network.nodes if node.layer is layer)
-    shapes = [each.sample_shape for each in first.outputs]
+    shapes = [each.open_shape for each in first.outputs]
     parameters = layer.count_params()
     item = 4 if dtype == "float32" else 2
-    nbytes = format_bytes(item * sum(map(math.prod, shapes)))
+    nbytes = "?"  # depends on the length of an axis
+    if not any(None in shape for shape in shapes):
+        sizes = [math.prod(each.sample_shape) for each in first.outputs]
+        nbytes = format_bytes(item * sum(sizes))
     return label, "\n".join(map(show_shape, shapes)), f"{parameters:,}", nbytes
 
 
@@ -445,7 +548,7 @@ def _totals(network: Network | None) -> str:
         for weight in network.exchanged
         if weight.trainable and weight.name not in frozen
     )
-    return "".join(
+    text = "".join(
         f"{label + ':':<17} {size:,} ({format_bytes(4 * size)})\n"
         for label, size in (
             ("Total parameters", total),
@@ -453,3 +556,9 @@ def _totals(network: Network | None) -> str:
             ("Not trainable", total - trained),
         )
     )
+    if network.open_axes:
+        text += (
+            "Axes of None have a length in each batch: plan(batch_size, lengths=...) "
+            "says what one takes.\n"
+        )
+    return text

@@ -155,7 +155,7 @@ class _Writer:
             "dtype": None if model._policy is None else model._policy.name,
         }
         if kind is None:
-            shapes = [list(each.sample_shape) for each in network.inputs]
+            shapes = [list(each.open_shape) for each in network.inputs]
             takes = _describe_structure(network.takes)
             inner = _marks(model._stacked())
             result |= {"config": self._arguments(model), "inner": inner}
@@ -197,13 +197,13 @@ class _Writer:
 
     def _layer(self, layer: Layer) -> dict[str, Any]:
         if isinstance(layer, Nested):
-            return {"model": self._model(layer.model), "seed": layer.seed}
+            return {"model": self._model(layer.model), "seed": layer._seed}
         result: dict[str, Any] = {
             "class": class_name(type(layer)),
             "config": self._arguments(layer),
             "name": layer.name,
-            "named": layer.named,
-            "seed": layer.seed,
+            "named": layer._named,
+            "seed": layer._seed,
             "trainable": bool(layer.trainable),
             "dtype": [layer.dtype_policy.name, layer._policy_said],
         }
@@ -237,8 +237,8 @@ class _Writer:
             return value
         if isinstance(value, np.ndarray) and value.dtype.kind in "fiub":
             return value.tolist()
-        if isinstance(value, Place):
-            return {"place": value.number}
+        if isinstance(value, Place | slice) or value is Ellipsis:
+            return _of_call(value)
         if isinstance(value, list | tuple):
             return [self._value(each) for each in value]
         if isinstance(value, dict) and all(isinstance(key, str) for key in value):
@@ -274,6 +274,15 @@ class _Writer:
         return name
 
 
+def _of_call(value: Any) -> Any:
+    """Return what stands in the arguments of a call, and not in those of a layer."""
+    if isinstance(value, Place):
+        return {"place": value.number}
+    if isinstance(value, slice):
+        return {"slice": [value.start, value.stop, value.step]}
+    return {"ellipsis": True}
+
+
 def _number(value: Any) -> Any:
     """Return a number as JSON, which has no literals for infinity and NaN."""
     number = value.item() if isinstance(value, np.generic) else value
@@ -289,7 +298,7 @@ def _marks(layers: Sequence[Layer]) -> list[Any]:
     """Return the settings of layers that their owner's constructor does not set."""
     return [
         [
-            each.seed,
+            each._seed,
             bool(each.trainable),
             _marks(inner_layers(each)),
             [each.dtype_policy.name, each._policy_said],

@@ -13,7 +13,7 @@ from memcfg.nn.layers._layer import (
     InputLayer,
     Layer,
     Node,
-    Shape,
+    OpenShape,
     SymbolicTensor,
 )
 
@@ -184,7 +184,7 @@ class Sequential(Model):
             raise ValueError("an Input must be the first layer of a Sequential")
         self._ends = (tensor, tensor)
 
-    def _build(self, shapes: Sequence[Shape], given: Any = None) -> None:
+    def _build(self, shapes: Sequence[OpenShape], given: Any = None) -> None:
         if not self._stack:
             raise ValueError(f"{self.name!r} has no layers")
         if len(shapes) != 1:

@@ -17,7 +17,7 @@ from memcfg.nn.exchange._configs import (
     serialize_keras_object,
 )
 from memcfg.nn.layers import Activation, ReLU
-from memcfg.nn.layers._layer import operation
+from memcfg.nn.layers._layer import named_operation
 from memcfg.nn.layers._operators import AlongLast, Function, Joined
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 def _named(function: Callable[..., Any]) -> Callable[..., Any]:
     """Mark a function, so that layers accept it in place of its name."""
     function.activation = function.__name__  # type: ignore[attr-defined]
-    return operation(function)
+    return named_operation(function)
 
 
 @_named
@@ -160,7 +160,7 @@ def _place(x: SymbolicTensor, axis: int, name: str) -> int:
     return place % rank
 
 
-@operation
+@named_operation
 def glu(x: SymbolicTensor, axis: int = -1) -> Any:
     """Return the first half along an axis times the sigmoid of the second.
 
@@ -552,7 +552,7 @@ def sparse_sigmoid(x: SymbolicTensor) -> Any:
     return Activation("sparse_sigmoid")(x)
 
 
-@operation
+@named_operation
 def sparsemax(x: SymbolicTensor, axis: int = -1) -> Any:
     """Project onto the probabilities along an axis; many become 0.
 
@@ -655,7 +655,7 @@ def tanh_shrink(x: SymbolicTensor) -> Any:
     return Activation("tanh_shrink")(x)
 
 
-@operation
+@named_operation
 def threshold(x: SymbolicTensor, threshold: float, default_value: float) -> Any:
     """Return x where it is above the threshold, else the default value.
 

@@ -394,7 +394,7 @@ class _Reader:
             raise FormatError(f"{self._where}: {given['class']!r} is not a layer")
         result: Layer = layer
         object.__setattr__(layer, "name", _name(given["name"]))
-        object.__setattr__(layer, "named", read_flag(given["named"], "named"))
+        object.__setattr__(layer, "_named", read_flag(given["named"], "named"))
         if given["call"] is not None and isinstance(layer, ATTENTION):
             object.__setattr__(layer, "_call", CallOptions(*map(bool, given["call"])))
         for name, each in given["penalties"].items():
@@ -488,6 +488,10 @@ class _Reader:
             return {key: self._value(each) for key, each in given["dict"].items()}
         if "float" in given:
             return _NOT_FINITE[str(given["float"])]
+        if "slice" in given:
+            return slice(*(_bound(each) for each in given["slice"]))
+        if "ellipsis" in given:
+            return Ellipsis
         if "place" in given:
             return Place(read_count(given["place"], "a place"))
         if "layer" in given:
@@ -504,6 +508,11 @@ class _Reader:
                 f"custom_objects={{{name!r}: {name}}}"
             )
         return result
+
+
+def _bound(given: Any) -> int | None:
+    """Return a bound of a slice."""
+    return None if given is None else integer(given, "a bound of a slice", None)
 
 
 def _too_many(where: str) -> FormatError:

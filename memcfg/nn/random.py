@@ -24,7 +24,7 @@ from memcfg.nn.layers._layer import (
     SymbolicTensor,
     Variable,
     current_call,
-    operation,
+    named_operation,
 )
 from memcfg.nn.layers._operators import Several, as_tensor
 from memcfg.nn.ops._declaring import axis_of
@@ -534,7 +534,7 @@ def _place_of(table: np.ndarray, u: SymbolicTensor) -> Any:
     return place
 
 
-@operation
+@named_operation
 def categorical(
     logits: Any,
     num_samples: int,
@@ -577,7 +577,7 @@ def categorical(
     return ops.argmax(ops.expand_dims(logits, 1) + noise, axis=-1)
 
 
-@operation
+@named_operation
 def dropout(
     inputs: Any,
     rate: float,
@@ -614,7 +614,7 @@ def dropout(
     return ops.where(u >= part, inputs * (1 / (1 - part)), 0.0)
 
 
-@operation
+@named_operation
 def shuffle(x: Any, axis: int = 0, seed: int | SeedGenerator | None = None) -> Any:
     """Return elements along an axis in a random order.
 

@@ -572,3 +572,102 @@ class InADict(nn.Layer):
 def test_layers_in_a_dict_are_a_layers_own():
     model = nn.Sequential([nn.Input((4,)), InADict()])
     assert [w.shape for w in model.get_weights()] == [(4, 2), (2,), (2, 3), (3,)]
+
+
+class Tied(nn.Layer):
+    """Multiply by the transposed kernel of another layer."""
+
+    def __init__(self, dense, seed=None, kind="tied", **options):
+        super().__init__(**options)
+        self.dense, self.seed, self.kind = dense, seed, kind
+
+    def call(self, x):
+        return nn.ops.matmul(x, nn.ops.transpose(self.dense.kernel))
+
+
+def test_a_weight_of_an_inner_layer_is_trained_by_both_of_its_uses():
+    """The oracle is the slope of the loss by central differences."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(8, 3)).astype(np.float32)
+    inputs = nn.Input((3,))
+    dense = nn.Dense(2, use_bias=False)
+    code = dense(inputs)
+    model = nn.Model(inputs, Tied(dense)(code))
+    model.compile(nn.SGD(0.1), "mse")
+    assert model.count_params() == 6
+    (before,) = model.get_weights()
+    np.testing.assert_allclose(
+        model.predict(x, verbose=0), x @ before @ before.T, rtol=1e-5, atol=1e-6
+    )
+
+    def loss(w):
+        return ((x.astype(float) @ w @ w.T - x) ** 2).mean()
+
+    slope = np.empty(before.shape)
+    for place in np.ndindex(*before.shape):
+        step = np.zeros(before.shape)
+        step[place] = 1e-5
+        slope[place] = (loss(before + step) - loss(before - step)) / 2e-5
+    model.train_on_batch(x, x)
+    (after,) = model.get_weights()
+    np.testing.assert_allclose((before - after) / 0.1, slope, rtol=1e-3, atol=1e-4)
+    again = copy.deepcopy(model)
+    assert (again.predict(x, verbose=0) == model.predict(x, verbose=0)).all()
+
+
+def test_a_models_call_reads_weights_of_its_layers():
+    class Words(nn.Model):
+        def __init__(self):
+            super().__init__()
+            self.table, self.head = nn.Embedding(7, 5), nn.Dense(5, use_bias=False)
+
+        def call(self, x):
+            h = nn.ops.mean(self.table(x), axis=1)
+            return self.head(h) @ nn.ops.transpose(self.table.embeddings)
+
+    x = np.random.default_rng(0).integers(0, 7, (32, 3))
+    model = Words()
+    loss = nn.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(nn.Adam(0.05), loss)
+    losses = model.fit(x, x[:, 0], epochs=10, verbose=0).history["loss"]
+    assert losses[-1] < losses[0]
+    table, kernel = model.get_weights()
+    wanted = table[x].mean(1) @ kernel @ table.T
+    inputs = nn.Input((3,), dtype="int32")
+    nested = nn.Model(inputs, model(inputs))
+    for each in (model, nested, copy.deepcopy(model)):
+        np.testing.assert_allclose(each.predict(x, verbose=0), wanted, 1e-4, 1e-5)
+
+
+def test_a_weight_is_no_constant_of_a_model():
+    dense, inputs = nn.Dense(3), nn.Input((3,))
+    y = dense(inputs)
+    with pytest.raises(TypeError, match="would be a constant of the model here"):
+        y * dense.bias
+
+    class Stranger(nn.Layer):
+        def call(self, x):
+            return x + dense.bias
+
+    with pytest.raises(ValueError, match="which is not an attribute"):
+        Stranger()(inputs)
+
+
+@pytest.mark.parametrize("seed", [None, 7])
+def test_attributes_of_users_layers_have_their_names(seed):
+    layer = Tied(nn.Dense(2), seed=seed, kind=3)
+    assert (layer.seed, layer.kind) == (seed, 3)
+    layer.named = "free"
+    assert layer.named == "free"
+    with pytest.raises(AttributeError, match="'seed' of Dropout cannot be set"):
+        nn.Dropout(0.5).seed = 3
+
+
+def test_integers_compare_with_numbers_exactly():
+    x = np.array([[0, 1, -1, 2**30 + 1, 5]])
+    inputs = nn.Input((5,), dtype="int32")
+    for compare in (np.not_equal, np.greater, np.less_equal):
+        model = nn.Model(inputs, getattr(nn.ops, compare.__name__)(inputs, 5))
+        np.testing.assert_array_equal(model.predict(x, verbose=0), compare(x, 5))
+    with pytest.raises(ValueError, match="not int32"):
+        nn.ops.equal(inputs, 2**24)

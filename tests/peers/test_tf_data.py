@@ -19,6 +19,8 @@ from data_programs import differences, nested, outcome
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+import memcfg as mc
+
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 pytest.importorskip("tensorflow", reason="needs TensorFlow: tox run -e parity")
 
@@ -166,3 +168,34 @@ def test_len_and_bool(libraries):
             except TypeError:
                 answers.append("refused")
         assert answers[0] == answers[1]
+
+
+@given(
+    st.lists(st.integers(0, 11), max_size=12),
+    st.sampled_from([[4], [2, 7], [3, 5, 12]]),
+    st.integers(1, 3),
+    st.booleans(),
+    st.booleans(),
+)
+@settings(max_examples=6, deadline=None)
+def test_buckets_of_lengths(libraries, lengths, bounds, size, drop, boundary):
+    import tensorflow as tf
+
+    lengths = [n for n in lengths if n < bounds[-1] or not boundary]
+    rows = [(np.arange(n), np.int32(n)) for n in lengths]
+    found = []
+    for library, spec in zip(
+        libraries, (tf.TensorSpec, mc.data.TensorSpec), strict=True
+    ):
+        signature = (spec((None,), "int64"), spec((), "int32"))
+        data = library.Dataset.from_generator(
+            lambda: iter(rows), output_signature=signature
+        ).bucket_by_sequence_length(
+            lambda row, length: length,
+            bounds,
+            [size + k for k in range(len(bounds) + 1)],
+            pad_to_bucket_boundary=boundary,
+            drop_remainder=drop,
+        )
+        found.append([nested(one) for one in elements(data)])
+    assert found[0] == found[1]

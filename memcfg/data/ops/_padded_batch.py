@@ -1,8 +1,10 @@
-"""`Dataset.padded_batch`: batches of elements of different shapes."""
+"""`Dataset.padded_batch` and its relative for buckets of similar lengths."""
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from operator import index
@@ -11,13 +13,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg._checks import count, flag
+from memcfg._core import scope_out
 from memcfg.data.elements._convert import apply
 from memcfg.data.elements._spec import TensorSpec, stacked
 from memcfg.data.elements._structure import flatten, is_nest, pack, same_structure
+from memcfg.data.engine._run import closing
 from memcfg.data.ops._batch import batches, cardinality_of_batches, reader_of
 from memcfg.data.ops._batch_maker import TEXT, BatchMaker
 from memcfg.data.ops._map import Map, unmapped
-from memcfg.data.ops._node import UnaryNode, require_arrays
+from memcfg.data.ops._node import UNKNOWN, UnaryNode, require_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -29,6 +33,9 @@ if TYPE_CHECKING:
 
 # Kinds of dtypes that a padding value of a Python type may have.
 _KINDS = {bool: "b", int: "iufc", float: "fc", complex: "c", str: "SU", bytes: "S"}
+
+
+_END = object()
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,17 +100,133 @@ class _PaddingMaker(BatchMaker):
                     "the elements of a batch must have the same structure, but that of "
                     f"element {number} differs from that of element 0"
                 )
-        columns = list(zip(*map(flatten, mapped), strict=True))
-        paddings = self.paddings(first)
-        plan = [
-            (padding, leaves, padding.target(leaves), padding.dtype(leaves))
-            for padding, leaves in zip(paddings, columns, strict=True)
-        ]
-        with target:
-            arrays = [np.empty((len(mapped), *size), kind) for _, _, size, kind in plan]
-        for array, (padding, leaves, _, _) in zip(arrays, plan, strict=True):
-            padding.fill(array, leaves)
-        return pack(first, arrays)
+        return _padded(mapped, self.paddings(first), target)
+
+
+def _padded(
+    elements: Sequence[Any],
+    paddings: Sequence[_Padding],
+    target: AbstractContextManager[Any],
+) -> Any:
+    """Return elements of one structure as a batch, whose arrays lie in `target`."""
+    columns = list(zip(*map(flatten, elements), strict=True))
+    plan = [
+        (padding, leaves, padding.target(leaves), padding.dtype(leaves))
+        for padding, leaves in zip(paddings, columns, strict=True)
+    ]
+    with target:
+        arrays = [np.empty((len(elements), *size), kind) for _, _, size, kind in plan]
+    for array, (padding, leaves, _, _) in zip(arrays, plan, strict=True):
+        padding.fill(array, leaves)
+    return pack(elements[0], arrays)
+
+
+@dataclass(frozen=True, eq=False)
+class BucketBatch(UnaryNode):
+    """Batches of elements of similar lengths, padded to one shape each.
+
+    The elements of batches that are not full yet are held as arrays of the pool.
+    """
+
+    length_of: Callable[..., Any]
+    boundaries: Any
+    batch_sizes: Any
+    padded_shapes: Any
+    padding_values: Any
+    to_boundary: bool
+    no_padding: bool
+    drop_remainder: bool
+    name: str
+
+    def __post_init__(self) -> None:
+        require_arrays(self.source, self.name)
+        bounds = [count(each, "a bucket boundary") for each in self.boundaries]
+        sizes = [count(each, "a bucket's batch size") for each in self.batch_sizes]
+        if bounds != sorted(set(bounds)) or not bounds:
+            raise ValueError(f"bucket_boundaries must ascend, not {self.boundaries!r}")
+        if len(sizes) != len(bounds) + 1:
+            raise ValueError(
+                f"{len(bounds)} bucket_boundaries make {len(bounds) + 1} buckets, and "
+                f"bucket_batch_sizes has {len(sizes)}: the last is of longer elements"
+            )
+        if self.no_padding and (self.to_boundary or self.padded_shapes is not None):
+            raise ValueError("no_padding excludes padded_shapes and a boundary")
+        object.__setattr__(self, "boundaries", tuple(bounds))
+        object.__setattr__(self, "batch_sizes", tuple(sizes))
+        for each in ("to_boundary", "no_padding", "drop_remainder"):
+            flag(getattr(self, each), each)
+
+    @property
+    def element_spec(self) -> Any:
+        spec = self.source.element_spec
+        if self.padded_shapes is not None:
+            shapes = _padded_shapes(self.padded_shapes, spec)
+            pairs = zip(shapes, flatten(spec), strict=True)
+            spec = pack(spec, [TensorSpec(one, leaf.dtype) for one, leaf in pairs])
+        return stacked(spec, None)
+
+    @property
+    def cardinality(self) -> int:
+        return UNKNOWN
+
+    def elements(self, run: Run) -> Iterator[Any]:
+        return self._batches(self.source.elements(run), run)
+
+    def _batches(self, elements: Iterator[Any], run: Run) -> Iterator[Any]:
+        buckets: dict[int, list[Any]] = {}
+        with closing(elements):
+            while not run.closed:
+                with scope_out():
+                    element = next(elements, _END)
+                    if element is _END:
+                        break
+                    bucket = self._bucket_of(element)
+                held = buckets.setdefault(bucket, [])
+                held.append(element)
+                del element
+                if len(held) == self.batch_sizes[bucket]:
+                    yield self._batch(bucket, buckets.pop(bucket))
+                del held
+            while buckets and not (self.drop_remainder or run.closed):
+                bucket = min(buckets)
+                yield self._batch(bucket, buckets.pop(bucket))
+
+    def _bucket_of(self, element: Any) -> int:
+        length = int(np.asarray(apply(self.length_of, element)))
+        bucket = bisect_right(self.boundaries, length)
+        if self.to_boundary and bucket == len(self.boundaries):
+            raise ValueError(
+                f"an element has length {length}, and with pad_to_bucket_boundary they "
+                f"are less than the last boundary, {self.boundaries[-1]}"
+            )
+        return bucket
+
+    def _batch(self, bucket: int, held: list[Any]) -> Any:
+        first = held[0]
+        shapes = self.padded_shapes
+        if self.to_boundary:
+            spec = first if self.source.is_probed else self.source.element_spec
+            wanted = [leaf.shape for leaf in flatten(spec)]
+            if shapes is not None:
+                wanted = _padded_shapes(shapes, first)
+            elif self.source.is_probed:
+                raise ValueError(
+                    "pad_to_bucket_boundary needs padded_shapes, with None for the "
+                    "axes to pad: the shapes of the elements are not known"
+                )
+            most = self.boundaries[bucket] - 1
+            full = [tuple(most if n is None else n for n in each) for each in wanted]
+            shapes = pack(first, full) if is_nest(first) else full[0]
+        paddings = _paddings_of(shapes, self.padding_values, first)
+        if self.no_padding:
+            for number, leaves in enumerate(zip(*map(flatten, held), strict=True)):
+                found = {leaf.shape for leaf in leaves}
+                if len(found) > 1:
+                    raise ValueError(
+                        f"no_padding: component {number} of a batch has the shapes "
+                        f"{sorted(found)}"
+                    )
+        return _padded(held, paddings, nullcontext())
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,12 @@ from memcfg.nn.functions._measures import measure, result_of
 from memcfg.nn.functions._of_number import OfNumber
 from memcfg.nn.functions._own_steps import OwnSteps
 from memcfg.nn.functions._recorder import current
-from memcfg.nn.layers._layer import SymbolicTensor, Variable
+from memcfg.nn.layers._layer import (
+    SymbolicTensor,
+    Variable,
+    WeightTensor,
+    current_call,
+)
 from memcfg.nn.optimizers.schedules import LearningRateSchedule
 
 
@@ -38,8 +43,16 @@ class _Functions:
         return current() is not None
 
     @staticmethod
+    def count_effects() -> int:
+        """Return how many updates of weights and metrics the function has so far."""
+        recording = current()
+        return 0 if recording is None else recording.effects
+
+    @staticmethod
     def symbol(variable: Variable) -> SymbolicTensor | None:
-        """Return a weight's value in the function; None outside of one."""
+        """Return a weight's value in the function or `call`; None outside of one."""
+        if current_call() is not None:
+            return WeightTensor(variable._spec, variable._layer)
         recording = current()
         return None if recording is None else recording.symbol(variable)
 

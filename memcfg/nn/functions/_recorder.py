@@ -38,6 +38,11 @@ class Recording:
     # Metrics with the tensors that are added to their sums when the program has run.
     measured: list[tuple[Any, tuple[SymbolicTensor, ...]]] = field(default_factory=list)
 
+    @property
+    def effects(self) -> int:
+        """The number of updates of weights and metrics."""
+        return len(self.calls) + len(self.measured)
+
     def symbol(self, variable: Variable) -> SymbolicTensor:
         """Return the value of a weight at this place of the function."""
         key = variable._layer, variable._index

@@ -49,7 +49,7 @@ class Field(NamedTuple):
     """The requirements on one array of a batch."""
 
     name: str  # name of the program's input
-    shape: Shape  # of one sample
+    shape: Any  # of one sample; None in that of x is an axis of any length
     dtype: str
     classes: int | None = None  # number of classes of labels
     filler: int | None = None  # of a last axis that is too short; None: it must not be
@@ -103,7 +103,7 @@ def check_samples(arrays: Sequence[Array], names: Sequence[str]) -> None:
 
 def conform_x(x: Array, field: Field, what: str = "x") -> Array:
     """Return samples, or refuse those that an input cannot read."""
-    if x.shape[1:] != field.shape:
+    if x.shape[1:] != field.shape and not _fits(x.shape[1:], field.shape):
         raise ValueError(
             f"{what} has shape {x.shape}, but the model reads {show_shape(field.shape)}"
         )
@@ -118,6 +118,13 @@ def conform_x(x: Array, field: Field, what: str = "x") -> Array:
                     f"{rows - 1}"
                 )
     return x
+
+
+def _fits(shape: Shape, wanted: Sequence[int | None]) -> bool:
+    """Return whether a shape is one of those that an input reads."""
+    return len(shape) == len(wanted) and all(
+        known in (None, length) for length, known in zip(shape, wanted, strict=True)
+    )
 
 
 def check_y(y: Any, samples: int, what: str = "y") -> Array:

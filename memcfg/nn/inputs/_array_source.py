@@ -60,6 +60,7 @@ class ArraySource:
         self._orders = orders(self._samples, seed, passes)
         self._shuffled = seed is not None
         self._columns: list[Column] = []  # filled by `expect`
+        self.lengths: tuple[int, ...] = ()  # of axes of any length, set by `expect`
         self.weights = given.weighing or ((),) * (class_weight is not None)
 
     @property
@@ -96,6 +97,8 @@ class ArraySource:
     def expect(self, wanted: Wanted) -> None:
         """Check shapes, dtypes and labels against a model."""
         given, found = self._given.arranged(wanted), self._found.arranged(wanted)
+        wanted = wanted.of(given)
+        self.lengths = wanted.lengths
         ys: list[Column] = []
         made = []
         for i, field in enumerate(wanted.xs):
@@ -124,7 +127,7 @@ class ArraySource:
 
     def _pass(self, order: Order, skipped: int) -> Generator[Batch]:
         """Yield the batches of a pass, all as one object that is updated in place."""
-        batch = Batch(self._columns, self.weights)
+        batch = Batch(self._columns, self.weights, self.lengths)
         samples, size = self._samples, self._batch_size
         for start in range(skipped * size, samples, size):
             rows = slice(start, min(start + size, samples))

@@ -122,12 +122,16 @@ class ClassWeights(Column):
 class Batch:
     """Rows of columns: samples and, except for prediction, y and sample weights."""
 
-    __slots__ = ("columns", "in_place", "rows", "size", "weights")
+    __slots__ = ("columns", "in_place", "lengths", "rows", "size", "weights")
 
     def __init__(
-        self, columns: Sequence[Column], weights: tuple[Shape, ...] = ()
+        self,
+        columns: Sequence[Column],
+        weights: tuple[Shape, ...] = (),
+        lengths: tuple[int, ...] = (),
     ) -> None:
         self.columns = columns
+        self.lengths = lengths  # of the axes of x that have any length
         self.weights = weights  # per-sample shapes of the last columns
         self.in_place = False
         for column in columns:  # runs in each step: a loop is faster than any()

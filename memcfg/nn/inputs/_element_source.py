@@ -38,6 +38,8 @@ class Elements:
 
     __slots__ = ("data", "size")
 
+    lengths = ()  # steps of one's own are traced for each shape
+
     def __init__(self, data: Any) -> None:
         self.data = data
         arrays = _leaves(data)

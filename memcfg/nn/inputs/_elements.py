@@ -172,7 +172,8 @@ def _check_samples(x: TensorSpec, field: Field) -> None:
         return
     found, wanted = x.shape[1:], field.shape
     alike = len(found) == len(wanted) and all(
-        size in (None, want) for size, want in zip(found, wanted, strict=True)
+        None in (size, want) or size == want
+        for size, want in zip(found, wanted, strict=True)
     )
     if not x.shape or not alike:
         raise ValueError(

@@ -19,7 +19,7 @@ from memcfg.nn.inputs._array_likes import Frame
 from memcfg.nn.inputs._batches import Column, is_worth
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -48,6 +48,17 @@ class Wanted(NamedTuple):
     targets: Structure  # of all outputs
     places: tuple[int, ...] = ()  # indices of the outputs that have a y
     steps: tuple[Shape, ...] = ()  # per-sample shapes of each output's losses
+    lengths: tuple[int, ...] = ()  # of the axes of any length
+    # What samples of some shapes must be, if shapes of `xs` have None.
+    fitting: Callable[[Sequence[Shape]], Wanted] | None = None
+
+    def of(self, found: Samples) -> Wanted:
+        """Return what a batch with such samples must contain."""
+        if self.fitting is None:  # runs in each step: callers may look before
+            return self
+        for x, name, field in zip(found.xs, found.x_names, self.xs, strict=True):
+            conform_x(x, field, name)
+        return self.fitting([x.shape[1:] for x in found.xs])
 
 
 class Samples(NamedTuple):

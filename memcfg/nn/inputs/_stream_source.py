@@ -144,6 +144,7 @@ class StreamSource:
         self._wanted = wanted
         self._begun: StreamPass | None = None
         self._last: StreamPass | None = None
+        self.lengths: tuple[int, ...] = ()  # of axes of any length, set by `peek`
         self._known = known = self._origin.static_info
         self.steps, self.endless = known.batches, known.endless
         self.sizes = list(known.sizes)
@@ -195,7 +196,7 @@ class StreamSource:
         self._begun = self._made()
         first = self._begun.peek(2 if self._origin.threaded else 1)
         self.sizes = self.sizes or [first.size]
-        self.weights = first.weights
+        self.weights, self.lengths = first.weights, first.lengths
         first.release()  # an error's frames could keep its arrays alive
 
     def expect(self, wanted: Wanted) -> None:
@@ -236,7 +237,9 @@ class StreamSource:
             self.sample_shapes = result.sample_shapes
             read = [Column("x", each, in_place=True) for each in result.xs]
             return Batch(read, shapes)
-        return Batch(columns(result, wanted, table, in_place=True), shapes)
+        wanted = wanted.of(result)
+        made = columns(result, wanted, table, in_place=True)
+        return Batch(made, shapes, wanted.lengths)
 
 
 class StreamPass:

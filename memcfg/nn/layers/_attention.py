@@ -118,7 +118,7 @@ class _Attending:
 
     def _dropout(self: Any, scope: Scope) -> dict[str, Any]:
         """Return the attributes of dropout."""
-        return {"rate": self.dropout, "key": derive_seed(self.seed, scope.call)}
+        return {"rate": self.dropout, "key": derive_seed(self._seed, scope.call)}
 
     def _attend(
         self: Any, scope: Scope, scores: int, value: int, mask: int | None

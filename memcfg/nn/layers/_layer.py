@@ -93,6 +93,11 @@ __all__ = [
 ]
 
 Shape = tuple[int, ...]  # of one sample, without the batch
+OpenShape = tuple[int | None, ...]  # the same; None is an axis of any length
+# What stands for any length: calls are tried with both, and axes that differ are those
+# of any length. Both divide by powers of two, for networks that halve and double.
+LENGTHS = (96, 160)
+_INNER = 256  # traces of `call` that a layer keeps
 COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 # Element-wise ops that keep or compare integers in Keras.
 _KEEP_INTEGERS = {
@@ -129,8 +134,10 @@ def next_order() -> int:
 def operation(function: Callable[..., Any]) -> Callable[..., Any]:
     """Wrap a function that calls layers so that, like an operator, it drops masks.
 
-    With arrays and no symbolic tensors it computes at once.
+    With arrays and no symbolic tensors it computes at once. With tensors that have
+    axes of any length it is one layer, which calls it again for each length.
     """
+    name = getattr(function, "__name__", "")
 
     @functools.wraps(function)
     def call(*args: Any, **options: Any) -> Any:
@@ -139,11 +146,32 @@ def operation(function: Callable[..., Any]) -> Callable[..., Any]:
             return Variable.functions.at_once(call, args, options)
         token = _in_operation.set(True)
         try:
+            if OPERATIONS.get(name) is call and _are_open(args, options):
+                label = args[0] if name == "binary" else name
+                one_layer = SymbolicTensor.operators.Operation(name, label)
+                return one_layer(*args, **options)
             return function(*args, **options)
         finally:
             _in_operation.reset(token)
 
     return call
+
+
+OPERATIONS: dict[str, Callable[..., Any]] = {}  # by name
+
+
+def named_operation(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a function an operation that models may save by its name."""
+    made = operation(function)
+    OPERATIONS.setdefault(function.__name__, made)
+    return made
+
+
+def _are_open(*values: Any) -> bool:
+    """Return whether a tensor among arguments has an axis of any length."""
+    leaves: list[SymbolicTensor] = []
+    pattern(values, leaves)
+    return any(each.twin is not None for each in leaves)
 
 
 def _without_variables(args: Any, options: Any) -> Any:
@@ -153,6 +181,15 @@ def _without_variables(args: Any, options: Any) -> Any:
     if not leaves:
         return args, options
     symbols = [(each, each.functions.symbol(each)) for each in leaves]
+    tensors: list[Any] = []
+    pattern((args, options), tensors)
+    for weight, symbol in symbols:
+        if symbol is None and tensors:
+            raise TypeError(
+                f"the weight {weight.path!r} would be a constant of the model here, "
+                "which training leaves as it is: read it in the `call` of a layer that "
+                "has its layer as an attribute"
+            )
     return filled_in(given, [w.numpy() if s is None else s for w, s in symbols])
 
 
@@ -182,9 +219,12 @@ class SymbolicTensor(FixedAttributes):
     whole : tuple of int, optional
         The whole shape of a tensor of a function or of a weight, whose axis 0 need not
         be a batch. Layers take it for one.
+    twin : SymbolicTensor, optional
+        The result of the same call with another length of the axes of any length, if
+        its shape differs.
     """
 
-    __slots__ = ("_whole", "node", "sample_dtype", "sample_shape")
+    __slots__ = ("_whole", "node", "sample_dtype", "sample_shape", "twin")
 
     def __init__(
         self,
@@ -192,9 +232,11 @@ class SymbolicTensor(FixedAttributes):
         node: Node,
         sample_dtype: str = "float32",
         whole: Shape | None = None,
+        twin: SymbolicTensor | None = None,
     ) -> None:
         self.sample_shape = sample_shape
         self._whole = whole
+        self.twin = twin
         self.node = node
         self.sample_dtype = sample_dtype
 
@@ -207,10 +249,18 @@ class SymbolicTensor(FixedAttributes):
 
     @property
     def shape(self) -> tuple[int | None, ...]:
-        """The shape; None stands for a batch of any size."""
+        """The shape; None stands for a batch of any size, or an axis of any length."""
         if self._whole is not None:
             return self._whole
-        return (self.node.batch_size, *self.sample_shape)
+        return (self.node.batch_size, *self.open_shape)
+
+    @property
+    def open_shape(self) -> OpenShape:
+        """The shape without the batch, with None for axes of any length."""
+        if self.twin is None:
+            return self.sample_shape
+        pairs = zip(self.sample_shape, self.twin.sample_shape, strict=True)
+        return tuple(one if one == other else None for one, other in pairs)
 
     @property
     def whole(self) -> bool:
@@ -340,7 +390,9 @@ class SymbolicTensor(FixedAttributes):
 class Node(FixedAttributes):
     """A call of a layer; `results` are the shapes and dtypes of its outputs.
 
-    The shapes are those of samples, unless the results are `whole`.
+    The shapes are those of samples, unless the results are `whole`. None in the shape
+    of an input is an axis of any length. A call that is not `listed` is not one that
+    the layer knows.
     """
 
     __slots__ = (
@@ -354,16 +406,18 @@ class Node(FixedAttributes):
     )
 
     batch_size: int | None
+    outputs: tuple[SymbolicTensor, ...]
 
     def __init__(
         self,
         layer: Layer,
         inputs: tuple[SymbolicTensor, ...],
-        results: Sequence[tuple[Shape, str]],
+        results: Sequence[tuple[OpenShape, str]],
         details: Any = None,
         in_operation: bool | None = None,
         *,
         whole: bool = False,
+        listed: bool = True,
     ) -> None:
         self.details = (
             details  # arguments of the call other than tensors: args, options
@@ -378,13 +432,21 @@ class Node(FixedAttributes):
         sizes = {tensor.node.batch_size for tensor in inputs} - {None}
         own: int | None = getattr(layer, "batch_size", None)
         self.batch_size = sizes.pop() if sizes else own
+        made, other = _tried(layer, inputs, results, details)
+        twins: Sequence[SymbolicTensor | None] = [None] * len(made)
+        if other is not None:
+            others = tuple(x if x.twin is None else x.twin for x in inputs)
+            again = self.details, self.in_operation
+            twins = Node(layer, others, other, *again, listed=False).outputs
         self.outputs = tuple(
             SymbolicTensor(shape[1:], self, dtype, shape)
             if whole
-            else SymbolicTensor(shape, self, dtype)
-            for shape, dtype in results
+            else SymbolicTensor(
+                shape, self, dtype, None, _if_unlike(shape, twin, layer)
+            )
+            for (shape, dtype), twin in zip(made, twins, strict=True)
         )
-        if results:  # the node of a weight has none
+        if results and listed:  # the node of a weight has none
             layer._calls.append(weakref.ref(self))
 
     @property
@@ -394,7 +456,92 @@ class Node(FixedAttributes):
         return options.get("training")
 
 
-def show_shape(sample_shape: Shape) -> str:
+_Results = list[tuple[Shape, str]]
+
+
+def repeated(
+    node: Node,
+    inputs: Sequence[SymbolicTensor],
+    results: Sequence[tuple[Shape, str]] = (),
+) -> Node:
+    """Return the same call of other tensors; only that of an input has `results`."""
+    layer, whole = node.layer, bool(node.inputs) and all(x.whole for x in inputs)
+    made = results or layer._again(inputs, node.details)
+    again = tuple(inputs), made, node.details, node.in_operation
+    return Node(layer, *again, whole=whole, listed=False)
+
+
+def _tried(
+    layer: Layer,
+    inputs: Sequence[SymbolicTensor],
+    results: Sequence[tuple[OpenShape, str]],
+    details: Any,
+) -> tuple[_Results, _Results | None]:
+    """Return the results of a call with both `LENGTHS`; None if it has no such axis."""
+    if not inputs and any(None in shape for shape, _ in results):
+        one, other = (
+            [
+                (tuple(length if n is None else n for n in shape), dtype)
+                for shape, dtype in results
+            ]
+            for length in LENGTHS
+        )
+        return one, other
+    made: _Results = list(results)  # type: ignore[arg-type]  # those of calls are known
+    if all(each.twin is None for each in inputs):
+        return made, None
+    others = [x if x.twin is None else x.twin for x in inputs]
+    shown = " and ".join(str(x.shape) for x in inputs if x.twin is not None)
+    try:
+        again = layer._again(others, details)
+    except OtherWeightsError:
+        raise ValueError(_depends(layer, shown)) from None
+    except ValueError as error:
+        raise ValueError(
+            f"layer {layer.name!r} ({type(layer).__name__}) takes one length, and not "
+            f"any of an axis that is None, as in {shown}: {error}"
+        ) from error
+    if len(again) != len(made):
+        raise ValueError(
+            f"layer {layer.name!r} returns as many tensors as an axis of {shown} is "
+            "long, and it has any length: give Input its length"
+        )
+    return made, again
+
+
+def tried_with(*values: Any) -> str:
+    """Say which length stands in an error for axes of any length; empty if for none."""
+    return f" ({LENGTHS[0]} stands for an axis of None)" if _are_open(values) else ""
+
+
+def _depends(layer: Layer, shown: str) -> str:
+    """Say that weights depend on an axis of any length."""
+    return (
+        f"the weights of layer {layer.name!r} ({type(layer).__name__}) depend on the "
+        f"length of an axis that is None: its input has shape {shown}. Reduce the axis "
+        "before, as GlobalAveragePooling1D or h[:, -1] do, or give Input its length"
+    )
+
+
+def _if_unlike(
+    shape: Shape, twin: SymbolicTensor | None, layer: Layer
+) -> SymbolicTensor | None:
+    """Return the twin of a result, if its shape differs."""
+    if twin is None or twin.sample_shape == shape:
+        return None
+    if len(twin.sample_shape) != len(shape):
+        raise ValueError(
+            f"layer {layer.name!r}: the rank of its result depends on the length of an "
+            "axis that is None: give Input the length"
+        )
+    return twin
+
+
+class OtherWeightsError(ValueError):
+    """Raised for inputs that would need weights of other shapes."""
+
+
+def show_shape(sample_shape: OpenShape) -> str:
     """Return a shape as text with None for the batch, as in Keras."""
     return str((None, *sample_shape))
 
@@ -443,20 +590,24 @@ class Scope:
     ) -> tuple[int, ...]:
         """Append an op named after the layer."""
         label = "bias_add" if kind == "bias" else kind  # "bias" names the weight
-        operands = self._promoted(kind, inputs)
+        operands = self._promoted(kind, inputs, attributes)
         name = f"{self.name}/{label}"
         return self.builder.apply(kind, operands, attributes, name=name)
 
-    def _promoted(self, kind: str, inputs: Sequence[int]) -> Sequence[int]:
+    def _promoted(
+        self, kind: str, inputs: Sequence[int], attributes: Any
+    ) -> Sequence[int]:
         """Return the operands, with integers as float32 where Keras's result is float.
 
         Element-wise ops that keep integers refuse them, since float32 holds them up to
-        2**24 only.
+        2**24 only. A comparison with a smaller number is exact: rounding keeps order.
         """
         dtypes = [self.builder.dtype(each) for each in inputs]
         if "int32" not in dtypes or op_type(kind).formula is None:
             return inputs
-        if len({*dtypes}) == 1 and kind in _KEEP_INTEGERS:
+        compares = kind.removesuffix("_number") in COMPARISONS
+        exact = compares and abs((attributes or {}).get("number", 2**24)) < 2**24
+        if len({*dtypes}) == 1 and kind in _KEEP_INTEGERS and not exact:
             return inputs
         return [
             self.builder.apply(
@@ -676,6 +827,8 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         "_first_shape",
         "_inner",
         "_is_built",
+        "_kind",
+        "_named",
         "_own",
         "_owner",
         "_policy",
@@ -687,9 +840,7 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         "_users",
         "_values",
         "_weight_specs",
-        "kind",
         "name",
-        "named",
     )
 
     arity: ClassVar[int | None] = 1  # number of inputs; None for two or more
@@ -707,9 +858,9 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         dtype: str | DTypePolicy | None = None,
         activity_regularizer: Any = None,
     ) -> None:
-        self.kind = snake_case(self._called())
-        self.named = name is not None
-        self.name = automatic_name(self.kind) if name is None else check_name(name)
+        self._kind = snake_case(self._called())
+        self._named = name is not None
+        self.name = automatic_name(self._kind) if name is None else check_name(name)
         self._seed = self._drawn = next_seed()
         self._weight_specs: tuple[WeightSpec, ...] | None = None
         self._owner: weakref.ref[Any] | None = None  # the model that holds the values
@@ -726,7 +877,7 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         self._policy_used = False  # whether a program was traced with it
         if dtype is not None:
             self._take("dtype", dtype)
-        self._first_shape: Shape | None = None
+        self._first_shape: OpenShape | None = None
         self._is_built = False
         self._own: list[WeightTensor] = []  # made by `add_weight`
         self._inner: dict[Any, Any] = {}  # cache of traces of `call`
@@ -803,7 +954,16 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
     @property
     def seed(self) -> int:
         """The seed of everything that the layer draws."""
-        return self._seed
+        own: int = getattr(self, "__dict__", {}).get("seed", self._seed)
+        return own
+
+    @seed.setter
+    def seed(self, value: Any) -> None:
+        if not hasattr(self, "__dict__"):
+            self._refuse(f"'seed' of {type(self).__name__} cannot be set", "seed")
+        self.__dict__["seed"] = value  # of a user's class, which may be None
+        if isinstance(value, int) and value >= 0:
+            self._seed = value
 
     @property
     def weight_specs(self) -> tuple[WeightSpec, ...] | None:
@@ -1029,6 +1189,8 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         """
         if dtype not in (None, "float32"):
             raise ValueError(f"a weight must be float32, got {dtype!r}")
+        if None in shape:
+            raise ValueError(_depends(self, f"such that a weight is {tuple(shape)}"))
         lengths = tuple(integer(each, "a length of a weight's shape") for each in shape)
         taken = [each.spec.name for each in self._own]
         if name is None:
@@ -1128,13 +1290,35 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
             inputs = self._masked(inputs, options.pop("mask"))
         self._check_call(*more, **options)
         operands = self._operands(inputs)
-        specs = self._specs_for([operand.sample_shape for operand in operands])
-        structure, results = self._infer(specs, operands)
-        self._weight_specs = specs
+        try:
+            specs = self._specs_for([operand.sample_shape for operand in operands])
+            structure, results = self._infer(specs, operands)
+        except ValueError as error:
+            known = tried_with(operands)
+            if not known:
+                raise
+            raise ValueError(f"{error}{known}") from error
+        before, self._weight_specs = self._weight_specs, specs
         details = ((), mode) if mode else None
         whole = self._is_whole(operands)
-        outputs = Node(self, operands, results, details, whole=whole).outputs
+        try:
+            outputs = Node(self, operands, results, details, whole=whole).outputs
+        except ValueError:  # of an axis of any length
+            self._weight_specs = before
+            raise
         return outputs[0] if structure is None else structure(outputs)
+
+    def _again(
+        self, inputs: Sequence[SymbolicTensor], details: Any
+    ) -> list[tuple[Shape, str]]:
+        """Return the shapes and dtypes of the results of a call on other tensors."""
+        if type(self).trace is not Layer.trace:
+            specs = self._specs_for([each.sample_shape for each in inputs])
+            return self._infer(specs, inputs)[1]
+        steps = _steps_of_masks(inputs) if self._reads_masks() else ()
+        training = details[1].get("training") is True
+        inner = self._inner_of(inputs, details, training, steps)
+        return [(each.sample_shape, each.sample_dtype) for each in inner.outputs]
 
     def _given_mode(self, options: dict[str, Any]) -> dict[str, Any]:
         """Return the mode given to a call, if it differs from the outer `call`'s."""
@@ -1240,10 +1424,36 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
                 )
             check_ends(ends, starts, f"layer {self.name!r}")
             calls = calls_to([*ends, *losses])
-            self._inner[key] = _Inner(tuple(starts), calls, ends, structure, losses)
-            self._check_inner(self._inner[key])
+            reads = self._read_in(calls, ends)
+            made_inner = _Inner(tuple(starts), calls, ends, structure, losses, reads)
+            self._check_inner(made_inner)
+            self._keep_inner(key, made_inner)
         result: _Inner = self._inner[key]
         return result
+
+    def _read_in(
+        self, calls: Sequence[Node], ends: Sequence[SymbolicTensor]
+    ) -> list[tuple[WeightTensor, str]]:
+        """Return the weights of inner layers that `call` reads, with their names."""
+        paths = {leaf: path for path, leaf in self._leaves()}
+        result = []
+        own = set(self._own)
+        for each in dict.fromkeys([*(x for node in calls for x in node.inputs), *ends]):
+            if isinstance(each, WeightTensor) and each not in own:
+                if each.layer not in paths:
+                    raise ValueError(
+                        f"layer {self.name!r} ({type(self).__name__}) reads a weight "
+                        f"of {each.layer.name!r}, which is not an attribute: set "
+                        "self.layer = ... in the constructor"
+                    )
+                result.append((each, f"{paths[each.layer]}{each.spec.name}"))
+        return result
+
+    def _keep_inner(self, key: Any, value: Any) -> None:
+        """Put a trace in the cache, in the place of the oldest if there are many."""
+        while len(self._inner) >= _INNER:
+            del self._inner[next(iter(self._inner))]
+        self._inner[key] = value
 
     def _check_inner(self, inner: _Inner) -> None:
         known = {layer for _, layer in self._leaves()}
@@ -1343,6 +1553,8 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
             masks |= zip(inner.inputs, scope.masks, strict=False)
         for tensor in self._own:
             values[tensor] = scope.weights[tensor.spec.name]
+        for tensor, name in inner.reads:
+            values[tensor] = scope.weights[name]
         scope.trace(inner.nodes, values, masks)
         if method == "call":
             scope.penalties += [(None, values[each]) for each in inner.losses]
@@ -1508,7 +1720,7 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
 
     def _seed_of(self, index: int) -> int:
         fixed = (self._weight_specs or ())[index].initializer.seed
-        return derive_seed(self.seed, index) if fixed is None else fixed
+        return derive_seed(self._seed, index) if fixed is None else fixed
 
     def _release(self) -> None:
         """Reset the layer to the state in which it was constructed."""
@@ -1592,7 +1804,7 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         old = [spec.shape for spec in self._weight_specs]
         new = [spec.shape for spec in specs]
         if old != new:
-            raise ValueError(
+            raise OtherWeightsError(
                 f"layer {self.name!r} already has weights of shapes {old}; an "
                 f"input of shape {show_shape(shapes[0])} would need {new}"
             )
@@ -1640,7 +1852,7 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         try:
             made = self._traced(scope, inputs)
         except GraphError as error:
-            shown = " and ".join(show_shape(each.sample_shape) for each in operands)
+            shown = " and ".join(show_shape(each.open_shape) for each in operands)
             raise ValueError(
                 f"layer {self.name!r} ({type(self).__name__}) cannot take an input of "
                 f"shape {shown}: {error}"
@@ -1954,6 +2166,7 @@ class _Inner(NamedTuple):
     outputs: Sequence[SymbolicTensor]
     structure: Any
     losses: Sequence[SymbolicTensor]
+    reads: Sequence[tuple[WeightTensor, str]]  # weights of inner layers, by name
 
 
 class _Call(NamedTuple):
@@ -2270,7 +2483,7 @@ class InputLayer(Layer):
     ) -> None:
         sample, size = _checked_input(shape, batch_size, dtype, batch_shape)
         super().__init__(name)
-        self.shape: Shape = sample
+        self.shape: OpenShape = sample
         self.dtype = dtype or "float32"
         self.batch_size = size
 
@@ -2353,7 +2566,7 @@ def with_mask(tensor: Any, mask: Any, name: str) -> Any:
 
 @takes_arguments
 def Input(  # noqa: N802  (Keras's name)
-    shape: Sequence[int] | None = None,
+    shape: Sequence[int | None] | None = None,
     batch_size: int | None = None,
     dtype: str | None = None,
     *,
@@ -2364,13 +2577,14 @@ def Input(  # noqa: N802  (Keras's name)
 
     Parameters
     ----------
-    shape : sequence of int
-        The shape of one sample, without the batch; no length may be None.
+    shape : sequence of int or None
+        The shape of one sample, without the batch. An axis of None may have another
+        length in each batch; each length is planned on its own.
     batch_size : int, optional
         The size of all batches; required by stateful layers.
     dtype : str, optional
         ``"float32"``, the default, or ``"int32"`` for indices.
-    batch_shape : sequence of int, optional
+    batch_shape : sequence of int or None, optional
         The batch size or None, followed by `shape`.
     name : str, optional
         The name of the input layer, which is the key of its data in a dict of inputs.
@@ -2385,7 +2599,7 @@ def Input(  # noqa: N802  (Keras's name)
     TypeError
         If `shape` is not a sequence of integers.
     ValueError
-        If a length is None or not positive, or `dtype` is not supported.
+        If a length is not positive, or `dtype` is not supported.
 
     Examples
     --------
@@ -2399,7 +2613,7 @@ def Input(  # noqa: N802  (Keras's name)
 
 def _checked_input(
     shape: Any, batch_size: Any, dtype: str | None, batch_shape: Any
-) -> tuple[Shape, int | None]:
+) -> tuple[OpenShape, int | None]:
     """Return a sample's shape and the size of batches; () is that of a number."""
     if dtype not in (None, "float32", "int32"):
         raise ValueError(f"Input: dtype must be 'float32' or 'int32', got {dtype!r}")
@@ -2409,14 +2623,14 @@ def _checked_input(
                 "Input: batch_shape cannot be combined with shape or batch_size"
             )
         batch_size, *rest = batch_shape
-        shape = tuple(length or 0 for length in rest)
+        shape = tuple(rest)
     if batch_size is not None:
         batch_size = integer(batch_size, "Input: batch_size")
     return sample_shape(shape), batch_size
 
 
 def input_layer(
-    shape: Shape,
+    shape: OpenShape,
     dtype: str = "float32",
     name: str | None = None,
     batch_size: int | None = None,
@@ -2427,16 +2641,19 @@ def input_layer(
     return layer
 
 
-def sample_shape(shape: Any) -> Shape:
-    """Return a sample's shape as a tuple."""
+def sample_shape(shape: Any) -> OpenShape:
+    """Return a sample's shape as a tuple; None is an axis of any length."""
     if not isinstance(shape, list | tuple):
         raise TypeError(
             "a shape must be a tuple without the batch, such as (28, 28, 1); got "
             f"{shape!r}"
         )
-    if not shape or None in shape:
+    if not shape:
         raise ValueError(
-            "a sample's shape must have known lengths and no batch, such as (28, 28, "
-            f"1); got {tuple(shape)!r}"
+            "a sample's shape must have an axis beside the batch, such as (28, 28, 1); "
+            "got ()"
         )
-    return tuple(integer(length, "a length of a shape") for length in shape)
+    return tuple(
+        None if length is None else integer(length, "a length of a shape")
+        for length in shape
+    )

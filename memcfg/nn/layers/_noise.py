@@ -84,7 +84,7 @@ class Dropout(Layer):
         if self.noise_shape is not None:
             kept = _kept(self, scope, _shape_of_noise(self, scope, inputs[0]))
             return scope.apply("multiply", broadcast(scope, (inputs[0], kept)))[0]
-        key = derive_seed(self.seed, scope.call)
+        key = derive_seed(self._seed, scope.call)
         operands = (inputs[0], scope.step())
         return scope.apply("dropout", operands, {"rate": self.rate, "key": key})[0]
 
@@ -122,7 +122,7 @@ def _kept(layer: Any, scope: Scope, shape: tuple[int, ...]) -> int:
     assert scope.step is not None  # the layer is training
     ones = {"shape": shape, "value": 1.0, "dtype": "float32"}
     (kept,) = scope.apply("fill", (), ones)
-    attributes = {"rate": layer.rate, "key": derive_seed(layer.seed, scope.call)}
+    attributes = {"rate": layer.rate, "key": derive_seed(layer._seed, scope.call)}
     return scope.apply("dropout", (kept, scope.step()), attributes)[0]
 
 
@@ -420,7 +420,7 @@ def _with_seed(layer: Layer, seed: int | None, name: str | None) -> None:
 def _noisy(layer: Layer, scope: Scope, x: int, kind: str, stddev: float) -> int:
     if not scope.training or scope.step is None or stddev == 0:
         return x
-    key = derive_seed(layer.seed, scope.call)
+    key = derive_seed(layer._seed, scope.call)
     shape = {"shape": scope.builder.shape(x), "key": key}
     (uniform,) = scope.apply("random_uniform", (scope.step(),), shape)
     builder, dtype = scope.builder, scope.builder.compute_dtype

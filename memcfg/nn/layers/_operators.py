@@ -17,6 +17,7 @@ from memcfg.graph import Builder
 from memcfg.nn._argument_checks import constant, integer
 from memcfg.nn.layers._layer import (
     COMPARISONS,
+    OPERATIONS,
     Layer,
     Scope,
     Shape,
@@ -24,8 +25,10 @@ from memcfg.nn.layers._layer import (
     Variable,
     in_loss,
     is_whole,
+    named_operation,
     operation,
     trace_whole,
+    tried_with,
 )
 from memcfg.nn.layers._merge import (
     Add,
@@ -56,6 +59,7 @@ __all__ = [
     "OfBatch",
     "OfNumber",
     "OfWeight",
+    "Operation",
     "Outputs",
     "OutputsOfOne",
     "Pointwise",
@@ -147,6 +151,38 @@ def _with_batch(attributes: dict[str, Any], batch: int) -> dict[str, Any]:
         else value
         for name, value in attributes.items()
     }
+
+
+class Operation(Layer):
+    """A function of tensors with axes of any length, called again for each length."""
+
+    __slots__ = ("function", "label")
+
+    def __init__(
+        self, function: str, label: str = "", *, name: str | None = None
+    ) -> None:
+        self.function = function
+        self.label = label or function
+        super().__init__(name)
+        self._is_built = True
+
+    def _called(self) -> str:
+        return self.label
+
+    def __call__(self, *args: Any, **options: Any) -> Any:
+        """Connect the function to its arguments."""
+        try:
+            return self._join(*args, **options)
+        except (TypeError, ValueError, IndexError) as error:
+            kinds = (TypeError, ValueError, IndexError)
+            kind = next(each for each in kinds if isinstance(error, each))
+            raise kind(f"{error}{tried_with(args, options)}") from error
+
+    def call(self, *args: Any, **options: Any) -> Any:
+        """Call the function, with tensors of one length."""
+        if self.function == "get_item" and isinstance(args[-1], list):
+            args = (*args[:-1], tuple(args[-1]))  # which JSON does not have
+        return OPERATIONS[self.function](*args, **options)
 
 
 class Function(Layer):
@@ -763,7 +799,7 @@ def _in_function(value: Any) -> Any:
     return value if symbol is None else symbol
 
 
-@operation
+@named_operation
 def binary(kind: str, a: Any, b: Any) -> Any:
     """Return the result of an operator with at least one symbolic operand."""
     a, b = _in_function(a), _in_function(b)
@@ -793,19 +829,19 @@ def binary(kind: str, a: Any, b: Any) -> Any:
     return _of_two(kind, *_in_order(tensor, number, reflected))
 
 
-@operation
+@named_operation
 def negative(tensor: SymbolicTensor) -> Any:
     """Return ``-tensor``."""
     return Rescaling(-1, -0.0)(tensor)
 
 
-@operation
+@named_operation
 def absolute(tensor: SymbolicTensor) -> Any:
     """Return ``abs(tensor)``."""
     return Absolute()(tensor)
 
 
-@operation
+@named_operation
 def get_item(tensor: SymbolicTensor, key: Any) -> Any:
     """Return ``tensor[key]``; the batch cannot be indexed."""
     rank = len(tensor.shape)

@@ -440,14 +440,17 @@ class UpSampling2D(Layer):
                 a = {"axis": axis, "factor": factor}
                 (x,) = scope.apply("interpolate", (x,), a)
             elif factor > 1:
-                x = _weighted(scope, x, axis, factor, self.interpolation)
+                wanted = factor * scope.builder.shape(x)[axis]
+                x = resized_along(scope, x, axis, wanted, self.interpolation)
         return x
 
 
-def _weighted(scope: Scope, x: int, axis: int, factor: int, how: str) -> int:
+def resized_along(
+    scope: Scope, x: int, axis: int, wanted: int, how: str, *, antialias: bool = False
+) -> int:
     """Append the product of an axis with the weights of an interpolation."""
     length = scope.builder.shape(x)[axis]
-    matrix = weights_along(length, length * factor, how).T
+    matrix = weights_along(length, wanted, how, antialias=antialias).T
     data = np.ascontiguousarray(matrix, ">f4").tobytes().hex()
     (kernel,) = scope.apply("constant", (), {"shape": matrix.shape, "data": data})
     turned = moved_last(scope, x, (axis,))

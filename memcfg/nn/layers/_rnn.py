@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from memcfg.graph import spend
 from memcfg.nn.initializers import get_initializer
 from memcfg.nn.layers._layer import (
+    LENGTHS,
     Layer,
     Node,
     Place,
@@ -186,6 +187,23 @@ class Unrolled(StepByStep):
     ) -> tuple[int, list[int]]:
         """Append a step [batch, ...]; return its output and the next states."""
         raise NotImplementedError
+
+    def _infer(
+        self: Any, specs: Sequence[WeightSpec], operands: Sequence[SymbolicTensor]
+    ) -> tuple[type | None, list[tuple[Shape, str]]]:
+        """Trace the layer; a single step where their number stands for any."""
+        first, *states = operands
+        steps, *step = first.sample_shape
+        if steps not in LENGTHS:
+            return Layer._infer(self, specs, operands)
+        kind = (1, *step), first.sample_dtype
+        start = input_layer(*kind, "step", first.node.batch_size)
+        (short,) = Node(start, (), [kind]).outputs
+        structure, results = Layer._infer(self, specs, [short, *states])
+        if self.return_sequences:
+            (_, *shape), dtype = results[0]
+            results[0] = (steps, *shape), dtype
+        return structure, results
 
     def _checked_states(self: Any, shapes: Sequence[Shape]) -> list[WeightSpec]:
         """Check the shapes of initial states; return the states that are kept."""

@@ -68,7 +68,7 @@ def dropped(
     if not rate or not scope.training or scope.step is None:
         return None
     call = scope.call if scope.sequence is None else scope.sequence
-    key = derive_seed(layer.seed, call, use)
+    key = derive_seed(layer._seed, call, use)
     operands = (filled(scope, shape, 1.0), scope.step())
     return scope.apply("dropout", operands, {"rate": rate, "key": key})[0]
 

@@ -126,6 +126,10 @@ class Bidirectional(Layer):
             layer.know_batch(several[0])
         return super().__call__(several, mask=mask, training=training)
 
+    def _arguments_of(self, node: Node) -> tuple[tuple[SymbolicTensor], dict[str, Any]]:
+        """Return the sequences and the initial states."""
+        return StepByStep._arguments_of(self, node)
+
     def reset_state(self) -> None:
         """Reset the kept states to zeros."""
         for layer in self._sublayers():

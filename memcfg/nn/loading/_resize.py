@@ -149,11 +149,14 @@ def _taps(
 
 
 def weights_along(
-    given: int, wanted: int, interpolation: str
+    given: int, wanted: int, interpolation: str, *, antialias: bool = False
 ) -> npt.NDArray[np.float32]:
     """Return the weights of pixels along an axis, of shape (wanted, given)."""
-    sources, weights = _taps(given, wanted, interpolation, antialias=False)
     result = np.zeros((wanted, given), np.float32)
+    if interpolation == "nearest":
+        result[np.arange(wanted), _nearest(given, wanted)] = 1
+        return result
+    sources, weights = _taps(given, wanted, interpolation, antialias=antialias)
     for source, weight in zip(sources, weights, strict=True):
         result[np.arange(wanted), source] += weight
     return result
@@ -164,10 +167,19 @@ def cropped_to_ratio(
 ) -> npt.NDArray[Any]:
     """Return the largest part in the middle that has the aspect ratio of a size."""
     *_, height, width, _ = images.shape
+    (top, down), (left, right) = beside_ratio((height, width), size)
+    return images[..., top : height - down, left : width - right, :]
+
+
+def beside_ratio(
+    given: tuple[int, int], size: tuple[int, int]
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the pixels on each side of the part that has a size's aspect ratio."""
+    height, width = given
     rows = max(min(height, int(width * size[0] / size[1])), 1)
     columns = max(min(width, int(height * size[1] / size[0])), 1)
     top, left = (height - rows) // 2, (width - columns) // 2
-    return images[..., top : top + rows, left : left + columns, :]
+    return (top, height - rows - top), (left, width - columns - left)
 
 
 def resized_with_padding(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from memcfg.nn._argument_checks import integer
 from memcfg.nn.layers import SymbolicTensor
-from memcfg.nn.layers._layer import operation
+from memcfg.nn.layers._layer import named_operation
 from memcfg.nn.layers._operators import Function, Matmul, as_tensor
 from memcfg.nn.ops._along_axes import mean
 from memcfg.nn.ops._along_axes import sum as sum_of
@@ -198,7 +198,7 @@ def tensordot(x1: Any, x2: Any, axes: Any = 2) -> Any:
     return einsum(f"{''.join(left)},{''.join(right)}->{''.join(kept)}", a, b)
 
 
-@operation
+@named_operation
 def einsum(subscripts: str, *operands: Any) -> Any:
     """Return sums of products by Einstein's convention, such as ``"bij,jk->bik"``.
 

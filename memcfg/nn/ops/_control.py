@@ -1,20 +1,26 @@
-"""Control flow that Python runs while a layer is traced.
+"""Control flow while a layer or a function is traced.
 
-Conditions and numbers of steps are Python's; each step is traced once.
+Numbers of steps are Python's, and each step is traced. By a condition of Python one
+branch is traced; by a tensor, all branches are computed and their results selected.
 """
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from memcfg.nn._argument_checks import integer
 from memcfg.nn.layers import SymbolicTensor
-from memcfg.nn.layers._layer import operation
+from memcfg.nn.layers._layer import Variable, filled_in, named_operation, pattern
+from memcfg.nn.layers._operators import as_tensor
 from memcfg.nn.ops._declaring import axis_of, tensor_of
-from memcfg.nn.ops._shapes import concatenate, part, stack, unstack
+from memcfg.nn.ops._of_elements import bitwise_and, bitwise_xor, cast, where
+from memcfg.nn.ops._shapes import concatenate, part, reshape, stack, unstack
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 
 __all__ = [
@@ -38,15 +44,78 @@ def _known(value: Any, name: str) -> Any:
     return value
 
 
+_LEAVES = (SymbolicTensor, Variable, np.ndarray, np.generic, int, float)
+
+
+def _scalar(value: Any, name: str) -> Any:
+    """Return a tensor of one number without axes; TypeError for others."""
+    if not value.whole or prod(value.shape) != 1:
+        raise TypeError(
+            f"{name}: {value!r} is not one number, and each sample would have its own "
+            "branch: choose elements with ops.where(condition, a, b)"
+        )
+    return value if not value.shape else reshape(value, ())
+
+
+def _branch(function: Callable[..., Any], operands: Sequence[Any], name: str) -> Any:
+    """Return the result of a branch; ValueError if it also updates weights."""
+    functions = Variable.functions
+    before = functions.count_effects()
+    made = function(*operands)
+    if functions.count_effects() != before:
+        raise ValueError(
+            f"{name}: a branch updates weights or metrics. All branches are computed, "
+            "and their results selected by a tensor, so it would always: assign "
+            "ops.where(condition, new, old), beside the branches"
+        )
+    return made
+
+
+def _selected(condition: Any, these: Any, others: Any, name: str) -> Any:
+    """Return nested results of one branch where a condition holds, else the others."""
+    first: list[Any] = []
+    second: list[Any] = []
+    structure = pattern(these, first, _LEAVES)
+    if structure != pattern(others, second, _LEAVES):
+        raise TypeError(
+            f"{name}: branches must return results of one structure, got {these!r} and "
+            f"{others!r}"
+        )
+    pairs = zip(first, second, strict=True)
+    return filled_in(structure, [_either(condition, *pair, name) for pair in pairs])
+
+
+def _either(condition: Any, this: Any, other: Any, name: str) -> Any:
+    """Return this where a condition holds, else the other; integers by their bits."""
+    if this is other or (np.isscalar(this) and np.isscalar(other) and this == other):
+        return this
+    this, other = (
+        as_tensor(np.asarray(x) if isinstance(x, Variable) else x, name)
+        for x in (this, other)
+    )
+    kinds = {this.sample_dtype, other.sample_dtype}
+    if this.shape != other.shape or len(kinds) > 1:
+        raise TypeError(
+            f"{name}: branches must return tensors of one shape and dtype, got "
+            f"{this.shape} {this.sample_dtype} and {other.shape} {other.sample_dtype}"
+        )
+    if kinds == {"float32"}:
+        return where(condition, this, other)
+    bits = cast(where(condition, -1.0, 0.0), "int32")
+    return bitwise_xor(other, bitwise_and(bitwise_xor(this, other), bits))
+
+
 def cond(pred: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> Any:
-    """Return the result of one of two functions, by a Python condition.
+    """Return the result of one of two functions, by a condition.
 
     Parameters
     ----------
-    pred : bool
-        The condition; the other function is not called.
+    pred : bool or SymbolicTensor
+        The condition. By one of Python, the other function is not called. By a tensor
+        of one number, both are computed, and the results selected by `where`.
     true_fn, false_fn : callable
-        Functions without arguments.
+        Functions without arguments. By a tensor, both return tensors of the same
+        shapes and dtypes, in one structure.
 
     Returns
     -------
@@ -56,18 +125,30 @@ def cond(pred: Any, true_fn: Callable[[], Any], false_fn: Callable[[], Any]) -> 
     Raises
     ------
     TypeError
-        If `pred` is a symbolic tensor: use `where`.
+        If `pred` has several numbers, or the results differ in structure or shape.
+    ValueError
+        If by a tensor a function updates weights, which would happen in any case.
+
+    Notes
+    -----
+    The gradient of the result that is not selected is 0, unless it is infinite or NaN:
+    0 times those is NaN, as with `where`.
     """
-    return true_fn() if _known(pred, "cond") else false_fn()
+    if not isinstance(pred, SymbolicTensor):
+        return true_fn() if pred else false_fn()
+    pred = _scalar(pred, "cond")
+    this = _branch(true_fn, (), "cond")
+    return _selected(pred, this, _branch(false_fn, (), "cond"), "cond")
 
 
 def switch(index: Any, branches: Any, *operands: Any) -> Any:
-    """Return the result of one of several functions, by a Python index.
+    """Return the result of one of several functions, by an index.
 
     Parameters
     ----------
-    index : int
-        The index of the function, clipped to those that there are.
+    index : int or SymbolicTensor
+        The index of the function, clipped to those that there are. By a tensor of one
+        number, all are computed, and the results selected, as in `cond`.
     branches : sequence of callable
         Functions of the operands.
     *operands : object
@@ -80,10 +161,17 @@ def switch(index: Any, branches: Any, *operands: Any) -> Any:
 
     Raises
     ------
-    TypeError
-        If `index` is no integer.
+    TypeError, ValueError
+        As of `cond`, or if `index` is no integer.
     """
-    place = integer(_known(index, "switch"), "switch: index", None)
+    if isinstance(index, SymbolicTensor):
+        index = cast(_scalar(index, "switch"), "float32")
+        results = [_branch(each, operands, "switch") for each in branches]
+        made = results[0]
+        for number, each in enumerate(results[1:], start=1):
+            made = _selected(index > number - 0.5, each, made, "switch")
+        return made
+    place = integer(index, "switch: index", None)
     return branches[max(0, min(place, len(branches) - 1))](*operands)
 
 
@@ -127,18 +215,19 @@ def while_loop(
     loop_vars: Any,
     maximum_iterations: int | None = None,
 ) -> Any:
-    """Repeat a function while a Python condition holds; each step is traced.
+    """Repeat a function while a condition holds; each step is traced.
 
     Parameters
     ----------
     cond : callable
-        ``cond(*loop_vars)`` returns whether to go on.
+        ``cond(*loop_vars)`` returns whether to go on. If it returns a tensor,
+        `maximum_iterations` steps are computed, and those after the end change nothing.
     body : callable
         ``body(*loop_vars)`` returns the next ones.
     loop_vars : sequence or object
-        The first ones.
+        The first ones; in loops by a tensor, numbers of Python become tensors.
     maximum_iterations : int, optional
-        The most steps.
+        The most steps; needed if the condition is a tensor.
 
     Returns
     -------
@@ -147,19 +236,49 @@ def while_loop(
 
     Raises
     ------
-    TypeError
-        If the condition depends on a symbolic tensor.
+    TypeError, ValueError
+        As of `cond`, or if the condition is a tensor, and the steps have no maximum.
     """
     several = isinstance(loop_vars, list | tuple)
     values = tuple(loop_vars) if several else (loop_vars,)
     steps = 0
+    goes_on: Any = None  # a tensor, once a condition has been one
     while maximum_iterations is None or steps < maximum_iterations:
-        if not _known(cond(*values), "while_loop"):
+        holds = cond(*values)
+        if isinstance(holds, SymbolicTensor):
+            if maximum_iterations is None:
+                raise TypeError(
+                    "while_loop: the condition is a tensor, which has no value while "
+                    "the program is made: pass maximum_iterations"
+                )
+            holds = _scalar(holds, "while_loop")
+            goes_on = holds if goes_on is None else where(goes_on, holds, 0.0)
+        elif not holds:
             break
-        made = body(*values)
-        values = tuple(made) if isinstance(made, list | tuple) else (made,)
+        by_tensor = goes_on is not None
+        made = _branch(body, values, "while_loop") if by_tensor else body(*values)
+        made = tuple(made) if isinstance(made, list | tuple) else (made,)
+        if by_tensor:
+            made = _selected(goes_on, made, _as_tensors(values, made), "while_loop")
+        values = made
         steps += 1
     return values if several else values[0]
+
+
+def _as_tensors(values: Any, like: Any) -> Any:
+    """Return numbers of Python as tensors of the dtypes of the next values."""
+    first: list[Any] = []
+    second: list[Any] = []
+    structure = pattern(values, first, _LEAVES)
+    if structure != pattern(like, second, _LEAVES):
+        return values  # refused where they are selected
+    pairs = zip(first, second, strict=True)
+    return filled_in(structure, [_of_dtype(*pair) for pair in pairs])
+
+
+def _of_dtype(value: Any, like: Any) -> Any:
+    floats = getattr(like, "sample_dtype", "") == "float32" or isinstance(like, float)
+    return float(value) if floats and isinstance(value, int) else value
 
 
 def _tensors(value: Any) -> list[Any]:
@@ -176,7 +295,7 @@ def _joined(results: list[Any], axis: int) -> Any:
     return None if first is None else stack(results, axis)
 
 
-@operation
+@named_operation
 def map(f: Callable[[Any], Any], xs: Any) -> Any:  # noqa: A001  (Keras's name)
     """Apply a function to each part along axis 0 of tensors without a batch.
 
@@ -203,7 +322,7 @@ def map(f: Callable[[Any], Any], xs: Any) -> Any:  # noqa: A001  (Keras's name)
     return _joined([f(type(xs)(each) if several else each[0]) for each in steps], 0)
 
 
-@operation
+@named_operation
 def vectorized_map(function: Callable[[Any], Any], elements: Any) -> Any:
     """Apply a function to each part along axis 0, as `map` does.
 
@@ -222,7 +341,7 @@ def vectorized_map(function: Callable[[Any], Any], elements: Any) -> Any:
     return map(function, elements)
 
 
-@operation
+@named_operation
 def scan(
     f: Callable[[Any, Any], Any],
     init: Any,
@@ -276,7 +395,7 @@ def scan(
     return carry, _joined(results[::-1] if reverse else results, 0)
 
 
-@operation
+@named_operation
 def associative_scan(
     f: Callable[[Any, Any], Any], elems: Any, reverse: bool = False, axis: int = 0
 ) -> Any:

@@ -17,7 +17,7 @@ from memcfg.nn.layers._layer import (
     Variable,
     current_call,
     in_loss,
-    operation,
+    named_operation,
     pattern,
 )
 from memcfg.nn.layers._operators import (
@@ -464,7 +464,7 @@ def documented(function: Callable[..., Any]) -> Callable[..., Any]:
             return Function("reshape", {"shape": tuple(lengths_of(made))})(made)
         return made
 
-    return _of_lists(operation(call))
+    return _of_lists(named_operation(call))
 
 
 def _of_lists(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -37,6 +37,11 @@ class Predictions:
         self._whole = [] if samples is None else self._make(samples)
         self._end = 0
 
+    def at(self, outputs: Sequence[SymbolicTensor]) -> Predictions:
+        """Return the same, with the outputs of the next batch, of another length."""
+        self._outputs = outputs
+        return self
+
     def _make(self, samples: int) -> list[Array]:
         empty = np.empty if self._workspace is None else self._workspace.empty
         return self._made(samples, empty)
@@ -59,6 +64,18 @@ class Predictions:
         """Return an array for each output; pieces are freed as they are copied."""
         if self._whole:
             return self._whole
+        shapes = [
+            {piece.shape[1:] for piece in each}
+            for each in zip(*self._pieces, strict=True)
+        ]
+        if any(len(each) > 1 for each in shapes):
+            shown = " and ".join(
+                map(str, sorted(next(e for e in shapes if len(e) > 1)))
+            )
+            raise ValueError(
+                f"predict returns one array, and batches have outputs of shapes {shown}"
+                ": pad them to one length, or call predict_on_batch for each"
+            )
         self._whole, self._end = self._make(self._end), 0
         self._pieces.reverse()
         while self._pieces:

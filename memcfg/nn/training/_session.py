@@ -6,6 +6,7 @@ See docs/decisions/0017-models-share-layers.md.
 from __future__ import annotations
 
 import threading
+import warnings
 from collections import deque
 from contextlib import suppress
 from dataclasses import replace
@@ -19,10 +20,16 @@ import numpy.typing as npt
 
 from memcfg import config
 from memcfg._cached import cached_property
+from memcfg._caller import outside
 from memcfg._checks import name_of
 from memcfg.config._dtype_policy import as_policy
-from memcfg.errors import InfeasiblePlanError, ResourceExhaustedError
+from memcfg.errors import (
+    InfeasiblePlanError,
+    ResourceExhaustedError,
+    RetracingWarning,
+)
 from memcfg.graph import for_device
+from memcfg.nn._argument_checks import integer
 from memcfg.nn.inputs._array_checks import Field
 from memcfg.nn.inputs._samples import Wanted
 from memcfg.nn.training._crash_facts import CrashFacts, crash_subjects
@@ -62,7 +69,8 @@ if TYPE_CHECKING:
     from memcfg._core import Lock
     from memcfg.devices import Device
     from memcfg.graph import Graph
-    from memcfg.nn._network import Weight
+    from memcfg.nn._network import Network, Weight
+    from memcfg.nn.inputs._array_checks import Table
     from memcfg.nn.inputs._batches import Batch
     from memcfg.nn.layers._layer import Shape
     from memcfg.nn.optimizers import Optimizer
@@ -80,6 +88,8 @@ Array = npt.NDArray[Any]
 
 _PAST_FALLBACKS = 50  # that crash reports list
 _KEPT = 12  # programs of a model that stay loaded; they share one arena
+_KEPT_OF_ANY_LENGTH = 32  # the same, if axes of its inputs have any length
+_FEW = 10  # lengths of batches that a model runs without a warning
 
 
 class _Ready:
@@ -88,6 +98,7 @@ class _Ready:
     __slots__ = (
         "inputs",
         "kind",
+        "lengths",
         "outputs",
         "parts",
         "program",
@@ -97,7 +108,7 @@ class _Ready:
     )
 
     def __init__(self, key: ProgramKey, program: Program) -> None:
-        self.kind, self.size, self.weights, self.parts = key
+        self.kind, self.size, self.weights, self.parts, self.lengths = key
         self.program = program
         # Set for planned programs only: an unplanned one frees its buffers each step.
         self.inputs: dict[str, Array] | None = None
@@ -159,6 +170,10 @@ class Session:
         self._gather = gather  # copies the newer values back
         self._superseded = False
         self._draws = 0  # batches outside of training that drew noise
+        self._lengths_seen: dict[tuple[int, ...], None] = {}  # until it warns of them
+        # What batches of certain lengths must contain, least recently made first.
+        self._wanted: dict[tuple[tuple[int, ...], bool], Wanted] = {}
+        self._indexed: Mapping[str, Table] | None = None  # by inputs of any length
         self._weights = {weight.name: weight for weight in spec.network.weights}
         self.slots = spec.slots
         # Those of steps that run in parts, too.
@@ -245,43 +260,79 @@ class Session:
         """The losses and metrics of a step; RuntimeError before `compile`."""
         result = self._spec.objectives
         if result is None:
-            raise RuntimeError(
-                "a loss needs a compiled model: call compile(optimizer, loss) first"
-            )
+            raise _no_loss()
         return result
 
     def wanted(self, *, labelled: bool = True) -> Wanted:
         """Return what a batch must contain, with or without y."""
         return self._labelled if labelled else self._unlabelled
 
+    def _fitting(self, labelled: bool, shapes: Sequence[Shape]) -> Wanted:
+        """Return what a batch must contain whose samples have these shapes."""
+        lengths = self._spec.network.lengths_of(shapes)
+        key = lengths, labelled
+        if key not in self._wanted:
+            with self.lock.turn():
+                spec = self._spec.at(lengths)
+                made = _wanted_by(spec, self._tables(lengths))
+                made = _with_targets(spec, made) if labelled else made
+            while len(self._wanted) >= 2 * _KEPT_OF_ANY_LENGTH:
+                del self._wanted[next(iter(self._wanted))]
+            self._wanted[key] = made._replace(lengths=lengths)
+        return self._wanted[key]
+
+    def _tables(self, lengths: tuple[int, ...]) -> Mapping[str, Table]:
+        """Return the tables that inputs index, which are the same for all lengths."""
+        if self._indexed is None:
+            self._indexed = index_tables(self._spec.at(lengths))
+        return self._indexed
+
+    def network_at(self, lengths: tuple[int, ...]) -> Network:
+        """Return the network for batches of some lengths."""
+        return self._spec.network.at(lengths)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether axes of the inputs have any length."""
+        return bool(self._spec.network.open_axes)
+
+    def lengths(self, given: int | Sequence[int] | None) -> tuple[int, ...]:
+        """Return the lengths of open axes; ValueError unless each has one."""
+        network = self._spec.network
+        count = len(network.open_axes)
+        several: list[Any] = [] if given is None else [given] * max(count, 1)
+        if isinstance(given, list | tuple):
+            several = list(given)
+        if len(several) == count:
+            return tuple(integer(each, "a length of lengths") for each in several)
+        shown = ", ".join(str(each.shape) for each in network.inputs)
+        if not count:
+            raise ValueError(f"lengths is for axes of None, and inputs are {shown}")
+        each = "" if count == 1 else f", or {count} of them"
+        raise ValueError(
+            f"{self._spec.name!r} reads {shown}, and what it takes depends on the "
+            f"length of the axes of None: pass a length, lengths=50{each}"
+        )
+
     @cached_property
     def _unlabelled(self) -> Wanted:
-        network = self._spec.network
-        names = input_names("x", len(network.inputs))
-        tables = index_tables(self._spec)
-        xs = tuple(
-            Field(
-                name, tensor.sample_shape, tensor.sample_dtype, table=tables.get(name)
-            )
-            for name, tensor in zip(names, network.inputs, strict=True)
-        )
-        return Wanted(xs, (), network.takes, network.gives)
+        if self.is_open:
+            return self._of_any_length(labelled=False)
+        return _wanted_by(self._spec, index_tables(self._spec))
 
     @cached_property
     def _labelled(self) -> Wanted:
-        targets = self.objectives.targets
-        ys = tuple(
-            Field(name, *target)
-            for name, target in zip(
-                input_names("y", len(targets)), targets.values(), strict=True
-            )
-        )
-        outputs = self._spec.network.outputs
-        return self._unlabelled._replace(
-            ys=ys,
-            places=tuple(targets),
-            steps=tuple(outputs[place].sample_shape[:-1] for place in targets),
-        )
+        if self.is_open:
+            return self._of_any_length(labelled=True)
+        return _with_targets(self._spec, self._unlabelled)
+
+    def _of_any_length(self, *, labelled: bool) -> Wanted:
+        """Return what is known of batches before the lengths of their axes are."""
+        made = _wanted_by(self._spec, {})
+        made = _with_targets(self._spec, made) if labelled else made
+        shapes = [each.open_shape for each in self._spec.network.inputs]
+        xs = [x._replace(shape=s) for x, s in zip(made.xs, shapes, strict=True)]
+        return made._replace(xs=tuple(xs), fitting=partial(self._fitting, labelled))
 
     # Values
 
@@ -492,7 +543,7 @@ class Session:
 
     def _shares_of(self, key: ProgramKey) -> tuple[Share, ...]:
         if key.weights not in self._shares:
-            self._shares[key.weights] = shares_of(self._spec, key.weights)
+            self._shares[key.weights] = shares_of(self._spec, key)
         return self._shares[key.weights]
 
     def _has_counts(self, key: ProgramKey) -> bool:
@@ -527,7 +578,11 @@ class Session:
             raise refusal
 
     def largest_batch(
-        self, kind: str, limit_bytes: int | None, policy: Policy | None
+        self,
+        kind: str,
+        limit_bytes: int | None,
+        policy: Policy | None,
+        lengths: tuple[int, ...],
     ) -> int:
         """Return the largest batch of a program with a plan, or 0; takes no memory.
 
@@ -535,7 +590,7 @@ class Session:
         """
         with self.lock.turn():
             self.lock.require_no_step()
-            key = ProgramKey(kind, 1)
+            key = ProgramKey(kind, 1, lengths=lengths)
             self._check_planned(key)
             if any(node.batch_size for node in self._spec.network.nodes):
                 raise ValueError(f"{self._owner} has a fixed batch size")
@@ -856,7 +911,8 @@ class Session:
         if lead in others:
             others.remove(lead)
             others.insert(0, lead)
-        others = others[: max(0, _KEPT - len(wanted))]
+        kept = _KEPT_OF_ANY_LENGTH if self.is_open else _KEPT
+        others = others[: max(0, kept - len(wanted))]
         if others:
             with suppress(ResourceExhaustedError):
                 self._load_exactly([*wanted, *others], training, promised)
@@ -918,7 +974,13 @@ class Session:
 
     # Steps
 
-    def is_ready(self, kind: str, size: int, weights: tuple[Shape, ...]) -> bool:
+    def is_ready(
+        self,
+        kind: str,
+        size: int,
+        weights: tuple[Shape, ...],
+        lengths: tuple[int, ...],
+    ) -> bool:
         """Return whether the last program run is this planned one, still loaded."""
         result = self._active
         return (
@@ -927,7 +989,8 @@ class Session:
             and result.size == size
             and result.weights == weights
             and result.parts == 1
-            and (kind != "train" or self._lead == (kind, size, weights, 1))
+            and result.lengths == lengths
+            and (kind != "train" or self._lead == (kind, size, weights, 1, lengths))
         )
 
     def step(
@@ -955,15 +1018,35 @@ class Session:
                 or ready.size != batch.size
                 or ready.kind != kind
                 or ready.parts != 1
+                or ready.lengths != batch.lengths
                 or (ready.weights != batch.weights and kind != "predict")
             ):
                 weights = () if kind == "predict" else batch.weights
-                key = ProgramKey(kind, batch.size, weights)
+                key = ProgramKey(kind, batch.size, weights, lengths=batch.lengths)
+                if batch.lengths:
+                    self._count_lengths(batch.lengths)
                 self._require_missing(key)
                 if key in self._divisions:
                     return self._step_in_parts(key, batch, optimizer, guard, results)
                 ready = self._activate(key)
             return self._run(ready, batch, optimizer, guard, results, _WHOLE)
+
+    def _count_lengths(self, lengths: tuple[int, ...]) -> None:
+        """Warn once if batches have many lengths."""
+        if len(self._lengths_seen) > _FEW or lengths in self._lengths_seen:
+            return
+        before = next(reversed(self._lengths_seen), lengths)
+        self._lengths_seen[lengths] = None
+        if len(self._lengths_seen) > _FEW:
+            warnings.warn(
+                f"{self._spec.name!r} has run batches of {len(self._lengths_seen)} "
+                f"lengths, such as {_shown(before)} and {_shown(lengths)}, and each is "
+                "planned on its own. Pad batches to a few lengths: "
+                "dataset.bucket_by_sequence_length(...), or padded_batch with "
+                "padded_shapes",
+                RetracingWarning,
+                stacklevel=outside(),
+            )
 
     def _step_in_parts(
         self,
@@ -1079,7 +1162,9 @@ class Session:
 
     def _reconsider(self, ready: _Ready) -> _Ready:
         """Let the executor revise the plan from the times of its first steps."""
-        key = ProgramKey(ready.kind, ready.size, ready.weights, ready.parts)
+        key = ProgramKey(
+            ready.kind, ready.size, ready.weights, ready.parts, ready.lengths
+        )
         self._drop_programs()
         self.executor.reconsider(key.label)
         return self._activate(key)
@@ -1170,6 +1255,46 @@ class Session:
         return tuple(
             ready.program.view(graph.tensors[i].name, at_end=True) for i in kept
         )
+
+
+def _wanted_by(spec: TraceSpec, tables: Mapping[str, Table]) -> Wanted:
+    """Return what a batch must contain, without y."""
+    network = spec.network
+    names = input_names("x", len(network.inputs))
+    xs = tuple(
+        Field(name, tensor.sample_shape, tensor.sample_dtype, table=tables.get(name))
+        for name, tensor in zip(names, network.inputs, strict=True)
+    )
+    return Wanted(xs, (), network.takes, network.gives)
+
+
+def _with_targets(spec: TraceSpec, wanted: Wanted) -> Wanted:
+    """Return what a batch must contain, with y."""
+    if spec.objectives is None:
+        raise _no_loss()
+    targets = spec.objectives.targets
+    ys = tuple(
+        Field(name, *target)
+        for name, target in zip(
+            input_names("y", len(targets)), targets.values(), strict=True
+        )
+    )
+    outputs = spec.network.outputs
+    return wanted._replace(
+        ys=ys,
+        places=tuple(targets),
+        steps=tuple(outputs[place].sample_shape[:-1] for place in targets),
+    )
+
+
+def _shown(lengths: tuple[int, ...]) -> str:
+    return " x ".join(map(str, lengths))
+
+
+def _no_loss() -> RuntimeError:
+    return RuntimeError(
+        "a loss needs a compiled model: call compile(optimizer, loss) first"
+    )
 
 
 def _begins_a_window(optimizer: Optimizer | None) -> bool:

@@ -6,7 +6,7 @@ order and then the optimizer's state, so that all graphs agree on their offsets.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memcfg._cached import cached_property
@@ -71,6 +71,7 @@ class ProgramKey(NamedTuple):
     # Per-sample shapes of the sample weights; a single array serves all outputs.
     weights: tuple[Shape, ...] = ()
     parts: int = 1
+    lengths: tuple[int, ...] = ()  # of the axes of inputs that have any length
 
     @property
     def label(self) -> str:
@@ -80,7 +81,11 @@ class ProgramKey(NamedTuple):
         if any(self.weights):
             weighted += f" {', '.join(map(str, self.weights))}"
         micro = f", micro-batch of {self.parts}" if self.parts > 1 else ""
-        return f"{self.kind}, batch {self.batch_size}{weighted}{micro}"
+        size = f"batch {self.batch_size}"
+        if self.lengths:
+            shown = "x".join(map(str, self.lengths))
+            size += f", length{'s' * (len(self.lengths) > 1)} {shown}"
+        return f"{self.kind}, {size}{weighted}{micro}"
 
 
 def input_names(kind: str, count: int) -> list[str]:
@@ -98,6 +103,16 @@ class TraceSpec:
     objectives: Objectives | None = None
     frozen: frozenset[str] = frozenset()  # names of weights
     accumulates: bool = False  # whether there are gradient accumulators in any case
+    # The objectives for a network, if axes of this one have any length.
+    resolves: Callable[[Network], Objectives] | None = None
+
+    def at(self, lengths: tuple[int, ...]) -> TraceSpec:
+        """Return what determines the graphs of batches of some lengths."""
+        if not self.network.open_axes:
+            return self
+        network = self.network.at(lengths)
+        objectives = None if self.resolves is None else self.resolves(network)
+        return replace(self, network=network, objectives=objectives)
 
     @cached_property
     def trained(self) -> tuple[Weight, ...]:
@@ -131,12 +146,13 @@ def trace(
     spec: TraceSpec, key: ProgramKey, has: Callable[[str], bool] = lambda _: False
 ) -> Graph:
     """Trace a program; `has` reports whether the device has a kernel for an op."""
-    return _Trace(spec, key).graph(has)
+    return _Trace(spec.at(key.lengths), key).graph(has)
 
 
-def shares_of(spec: TraceSpec, weights: tuple[Shape, ...]) -> tuple[Share, ...]:
+def shares_of(spec: TraceSpec, key: ProgramKey) -> tuple[Share, ...]:
     """Return the share of each loss; NotImplementedError if one has none."""
-    tracer = _Trace(spec, ProgramKey("count", 11, weights))
+    key = ProgramKey("count", 11, key.weights, lengths=key.lengths)
+    tracer = _Trace(spec.at(key.lengths), key)
     tracer.training = True  # layers that draw then do
     graph = tracer.graph(lambda _: False)
     if any(graph.tensors[i].name == "step" for op in graph.ops for i in op.inputs):
@@ -262,7 +278,7 @@ class _Trace:
             step=self.position,
             rewritten={} if self.training else None,
         )
-        values = dict(self.xs)
+        values = dict(self.xs) | network.values_of_reads(scope.weights)
         masks: dict[SymbolicTensor, int | None] = {}
         scope.trace(network.nodes, values, masks)
         self.masks = [self._float32(masks.get(tensor)) for tensor in network.outputs]

@@ -137,6 +137,8 @@ class Trainer:
             for step, batch in enumerate(feed.epoch()):
                 for hook in begin:
                     hook(step, {})
+                if batch.lengths:
+                    results.at(session.network_at(batch.lengths).outputs)
                 rows = results.next_rows(batch.size)
                 session.step("predict", batch, results=rows)
                 progress.step()

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from memcfg.nn._argument_checks import integer
 from memcfg.nn._keras_arguments import taken
-from memcfg.nn.layers.categories._data_layer import _DataLayer, encoded, mode_of
+from memcfg.nn.layers.categories._data_layer import (
+    _DataLayer,
+    encoded,
+    mode_of,
+    trace_encoded,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memcfg.nn.layers._layer import Scope
 
 
 class CategoryEncoding(_DataLayer):
     """Encode numbers of categories as rows with ones or counts.
+
+    In a model, numbers that are out of range are not counted, since they are not known
+    when the model is made; on arrays they are refused.
 
     Parameters
     ----------
@@ -57,6 +70,13 @@ class CategoryEncoding(_DataLayer):
         known = ("multi_hot", "one_hot", "count")
         self.output_mode = mode_of(output_mode, known, "CategoryEncoding")
         super().__init__(name)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the encoding."""
+        (indices,) = inputs
+        if scope.builder.dtype(indices) != "int32":
+            (indices,) = scope.apply("cast", (indices,), {"dtype": "int32"})
+        return trace_encoded(scope, indices, self.output_mode, self.num_tokens)
 
     def call(self, inputs: Any, count_weights: Any = None) -> np.ndarray:
         """Return the rows of numbers.

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from memcfg._checks import unknown
 from memcfg.nn.layers._layer import Layer, SymbolicTensor, pattern
 
+if TYPE_CHECKING:
+    from memcfg.nn.layers._layer import Scope
+
 MODES = ("int", "one_hot", "multi_hot", "count")
 _OLD_NAMES = {"binary": "multi_hot", "tf-idf": "tf_idf"}
 
 
 class _DataLayer(Layer):
-    """A layer that is a step of `Dataset.map`, and no part of a model."""
+    """A layer that is a step of `Dataset.map`; part of a model if it has `trace`."""
 
     __slots__ = ()
 
@@ -22,6 +25,8 @@ class _DataLayer(Layer):
         """Compute on arrays, or lists, of data."""
         symbols: list[Any] = []
         pattern((inputs, more, options), symbols)
+        if symbols and type(self).trace is not Layer.trace:
+            return super().__call__(inputs, *more, **options)
         if symbols:
             raise TypeError(
                 f"{type(self).__name__} computes on arrays, not in a model: call it in "
@@ -67,6 +72,21 @@ def encoded(
         added = 1 if weights is None else weights.reshape(rows.shape)[places, columns]
         np.add.at(*target, added)
     return result
+
+
+def trace_encoded(scope: Scope, indices: int, mode: str, depth: int) -> int:
+    """Append the encoding of int32 numbers; those out of range are not counted."""
+    if mode == "int":
+        return indices
+    shape = scope.builder.shape(indices)
+    if mode == "one_hot" and shape[-1] == 1:
+        (indices,) = scope.apply("reshape", (indices,), {"shape": shape[:-1]})
+    (rows,) = scope.apply("one_hot", (indices,), {"depth": depth, "dtype": "float32"})
+    if mode == "one_hot":
+        return rows
+    how = "reduce_max" if mode == "multi_hot" else "reduce_sum"
+    axes = {"axes": (len(shape) - 1,), "keepdims": False}
+    return scope.apply(how, (rows,), axes)[0]
 
 
 def batches_of(data: Any, steps: int | None, what: str) -> Any:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -14,7 +14,13 @@ from memcfg.nn.layers.categories._data_layer import (
     batches_of,
     encoded,
     mode_of,
+    trace_encoded,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from memcfg.nn.layers._layer import Scope
 
 
 class Discretization(_DataLayer):
@@ -114,6 +120,31 @@ class Discretization(_DataLayer):
         bounds = _compressed(summary, 1.0 / self.num_bins)[0, :-1]
         self._boundaries = bounds.tolist()
 
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the count of the boundaries that are not above, and its encoding."""
+        bounds = self._bounds()
+        (x,) = inputs
+        if scope.builder.dtype(x) != "float32":
+            (x,) = scope.apply("cast", (x,), {"dtype": "float32"})
+        shape = scope.builder.shape(x)
+        (x,) = scope.apply("reshape", (x,), {"shape": (*shape, 1)})
+        wide = {"shape": (*shape, len(bounds))}
+        (x,) = scope.apply("broadcast_to", (x,), wide)
+        data = np.ascontiguousarray(bounds, ">f4").tobytes().hex()
+        row = {"shape": (*[1] * len(shape), len(bounds)), "data": data}
+        (low,) = scope.apply("constant", (), row)
+        (low,) = scope.apply("broadcast_to", (low,), wide)
+        (below,) = scope.apply("less_equal", (low, x))
+        axes = {"axes": (len(shape),), "keepdims": False}
+        (bins,) = scope.apply("reduce_sum", (below,), axes)
+        (bins,) = scope.apply("cast", (bins,), {"dtype": "int32"})
+        return trace_encoded(scope, bins, self.output_mode, len(bounds) + 1)
+
+    def _bounds(self) -> np.ndarray:
+        if self._boundaries is None:
+            raise ValueError("Discretization needs boundaries: call adapt first")
+        return np.array(self._boundaries, np.float32)
+
     def call(self, inputs: Any) -> np.ndarray:
         """Return the bins of numbers.
 
@@ -132,9 +163,7 @@ class Discretization(_DataLayer):
         ValueError
             If there are no boundaries yet.
         """
-        if self._boundaries is None:
-            raise ValueError("Discretization needs boundaries: call adapt first")
-        bounds = np.array(self._boundaries, np.float32)
+        bounds = self._bounds()
         bins = np.digitize(np.asarray(inputs, np.float32), bounds)
         dtype = np.int64 if self.output_mode == "int" else np.float32
         return encoded(bins, self.output_mode, len(bounds) + 1, dtype)
@@ -152,6 +181,14 @@ class Discretization(_DataLayer):
         if self._boundaries is not None:
             config["num_bins"] = None
         return config
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Any:
+        """Create the layer; boundaries that were found replace the number of bins."""
+        given = dict(config)
+        if given.get("bin_boundaries") is not None:
+            given["num_bins"] = None
+        return super().from_config(given)
 
 
 # A summary has values and how many numbers each stands for. Summaries are merged and

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from memcfg.nn._argument_checks import integer
-from memcfg.nn.layers._layer import Scope, Shape, WeightSpec, show_shape
-from memcfg.nn.layers._reshape import _crop
+from memcfg.nn.layers._reshape import _crop, resized_along
 from memcfg.nn.layers.images._image_layer import _ImageLayer, floats
-from memcfg.nn.loading._resize import cropped_to_ratio, resize
+from memcfg.nn.loading._resize import beside_ratio, cropped_to_ratio, resize
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy as np
 
+    from memcfg.nn.layers._layer import Scope
+
 
 class CenterCrop(_ImageLayer):
     """Take the middle of images.
 
-    Smaller images are cropped to the aspect ratio and enlarged, on arrays only.
+    Smaller images are cropped to the aspect ratio and enlarged.
 
     Parameters
     ----------
@@ -33,8 +34,7 @@ class CenterCrop(_ImageLayer):
     Raises
     ------
     TypeError, ValueError
-        If an argument has the wrong type or is out of range; in a model, if images are
-        smaller.
+        If an argument has the wrong type or is out of range.
 
     Examples
     --------
@@ -73,20 +73,18 @@ class CenterCrop(_ImageLayer):
         size = (self.height, self.width)
         return resize(cropped_to_ratio(result, size), size)
 
-    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
-        """Check the shape and return no weights."""
-        self.require_rank(shapes[0], 3, "images (None, height, width, channels)")
-        height, width, _ = shapes[0]
-        if height < self.height or width < self.width:
-            raise ValueError(
-                f"layer {self.name!r} (CenterCrop) cannot enlarge images of shape "
-                f"{show_shape(shapes[0])} in a model: call it in Dataset.map"
-            )
-        return ()
+    _reads_images: ClassVar[bool] = True
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op."""
         _, height, width, _ = scope.builder.shape(inputs[0])
+        size = (self.height, self.width)
+        if height < self.height or width < self.width:
+            x = _crop(scope, inputs[0], beside_ratio((height, width), size))
+            for axis, wanted in enumerate(size, 1):
+                if scope.builder.shape(x)[axis] != wanted:
+                    x = resized_along(scope, x, axis, wanted, "bilinear")
+            return x
         around = []
         for given, wanted in ((height, self.height), (width, self.width)):
             before = (given - wanted) // 2

@@ -169,7 +169,7 @@ class _ImageLayer(Layer):
         with _lock:
             self._calls_on_arrays += 1
             number = self._calls_on_arrays
-        return np.random.default_rng([self.seed, number])
+        return np.random.default_rng([self._seed, number])
 
 
 def check_mode(training: Any, layer: str) -> None:

@@ -44,7 +44,7 @@ class _ColorLayer(_ImageLayer):
 
     def _factors(self, scope: Scope, x: int, bounds: tuple[float, float]) -> int:
         """Append a number for each image, broadcast to the images."""
-        drawn = uniform(scope, self.seed, scope.builder.shape(x)[0])
+        drawn = uniform(scope, self._seed, scope.builder.shape(x)[0])
         attributes = {"factor": bounds[1] - bounds[0], "term": bounds[0]}
         (drawn,) = scope.apply("affine", (drawn,), attributes)
         return broadcast(scope, (drawn, x))[0]

@@ -87,7 +87,7 @@ class RandomFlip(_ImageLayer):
         shape = scope.builder.shape(x)
         axes = tuple(len(shape) + axis for axis in _AXES[self.mode])
         (flipped,) = scope.apply("reverse", (x,), {"axes": axes})
-        drawn = uniform(scope, self.seed, shape[0])
+        drawn = uniform(scope, self._seed, shape[0])
         (flips,) = scope.apply("less_equal_number", (drawn,), {"number": 0.5})
         condition, _ = broadcast(scope, (flips, x))
         return scope.apply("where", (condition, flipped, x))[0]

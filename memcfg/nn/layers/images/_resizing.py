@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from memcfg._checks import flag
 from memcfg.nn._argument_checks import integer, real
+from memcfg.nn.layers._reshape import _crop, resized_along
 from memcfg.nn.layers.images._image_layer import _ImageLayer
-from memcfg.nn.loading._resize import check_interpolation, cropped_to_ratio, resize
+from memcfg.nn.loading._resize import (
+    beside_ratio,
+    check_interpolation,
+    cropped_to_ratio,
+    resize,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memcfg.nn.layers._layer import Scope
 
 _KNOWN = ("bilinear", "nearest", "bicubic", "lanczos3", "lanczos5", "area")
 
 
 class Resizing(_ImageLayer):
-    """Resize images, as `tf.image.resize` does; a step of `Dataset.map`.
+    """Resize images, as `tf.image.resize` does.
+
+    In a model an axis is multiplied by a matrix of weights, and results are floats; as
+    a step of `Dataset.map`, images keep their dtype.
 
     Parameters
     ----------
@@ -53,6 +67,8 @@ class Resizing(_ImageLayer):
     array([[0., 2., 6., 8.],
            [0., 2., 6., 8.]])
     """
+
+    _reads_images: ClassVar[bool] = True
 
     __slots__ = (
         "antialias",
@@ -102,6 +118,26 @@ class Resizing(_ImageLayer):
         del transformation, training
         return self._resized(np.asarray(images), self.interpolation)
 
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append products with the weights of both axes."""
+        (x,), builder = inputs, scope.builder
+        if builder.dtype(x) == "int32":
+            (x,) = scope.apply("cast", (x,), {"dtype": "float32"})
+        size = (self.height, self.width)
+        _, height, width, _ = builder.shape(x)
+        if self.crop_to_aspect_ratio:
+            x = _crop(scope, x, beside_ratio((height, width), size))
+        elif self.pad_to_aspect_ratio:
+            around = ((0, 0), *_around((height, width), size), (0, 0))
+            begin, end = zip(*around, strict=True)
+            attributes = {"before": begin, "after": end, "value": self.fill_value}
+            (x,) = scope.apply("pad", (x,), attributes)
+        how, smooth = self.interpolation, self.antialias
+        for axis, wanted in enumerate(size, 1):
+            if builder.shape(x)[axis] != wanted:
+                x = resized_along(scope, x, axis, wanted, how, antialias=smooth)
+        return x
+
     def _transform_masks(
         self, masks: np.ndarray, transformation: Any, *, training: bool
     ) -> np.ndarray:
@@ -123,9 +159,17 @@ class Resizing(_ImageLayer):
 def _padded(images: np.ndarray, size: tuple[int, int], value: float) -> np.ndarray:
     """Pad images on all sides to an aspect ratio."""
     height, width = images.shape[-3:-1]
+    around = [(0, 0)] * (images.ndim - 3)
+    around += [*_around((height, width), size), (0, 0)]
+    return np.pad(images, around, constant_values=value)
+
+
+def _around(
+    given: tuple[int, int], size: tuple[int, int]
+) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Return the pixels to add on each side for the aspect ratio of a size."""
+    height, width = given
     rows = max(height, int(width * size[0] / size[1]))
     columns = max(width, int(height * size[1] / size[0]))
     top, left = (rows - height) // 2, (columns - width) // 2
-    around = [(0, 0)] * (images.ndim - 3)
-    around += [(top, top), (left, left), (0, 0)]
-    return np.pad(images, around, constant_values=value)
+    return (top, top), (left, left)

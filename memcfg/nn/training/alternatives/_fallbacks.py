@@ -182,7 +182,7 @@ class Division(NamedTuple):
         parts = -(-whole.batch_size // self.size) if kind == "train" else 2
         if kind in ("predict", "count"):
             parts = 1
-        return ProgramKey(kind, size, whole.weights, parts)
+        return ProgramKey(kind, size, whole.weights, parts, whole.lengths)
 
 
 @dataclass(frozen=True)
@@ -221,7 +221,7 @@ def why_whole(
     if key.kind == "predict":
         return ""
     try:
-        shares_of(spec, key.weights)
+        shares_of(spec, key)
     except NotImplementedError as error:
         return f"the loss {error}"
     if key.kind != "train" or on_oom.batch_statistics is not None:

@@ -204,7 +204,7 @@ class _Search:
         if any(op.type == "moving_average" for op in graph.ops):
             return False
         try:
-            shares = shares_of(self.spec, self.key.weights)
+            shares = shares_of(self.spec, self.key)
         except NotImplementedError:
             return False
         return all(share == Share(1, 0) for share in shares)
