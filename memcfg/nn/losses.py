@@ -189,6 +189,8 @@ class Terms:
         shape, of = self.shape(values), self.shape(weight)
         if of == (*shape, 1):  # as targets have an axis that losses do not
             weight, of = self("reshape", (weight,), {"shape": shape}), shape
+        weight = self.fitted(weight, shape)
+        of = self.shape(weight)
         if shape[: len(of)] != of:
             raise ValueError(
                 f"sample weights of shape {of} do not match losses of shape {shape}: "
@@ -197,6 +199,14 @@ class Terms:
         if shape != of:
             values = self.reduce(how, values, range(len(of), len(shape)))
         return self("multiply", (values, weight))
+
+    def fitted(self, weight: int, shape: tuple[int, ...]) -> int:
+        """Append the weight with its axes of length 1 broadcast, of as many axes."""
+        of = self.shape(weight)
+        fits = all(a in (1, b) for a, b in zip(of, shape, strict=False))
+        if of == shape or len(of) != len(shape) or not fits:
+            return weight
+        return self("broadcast_to", (weight,), {"shape": shape})
 
     def spread(self, weight: int, shape: tuple[int, ...]) -> int:
         """Append the weight broadcast to a shape that starts with the weight's."""

@@ -80,6 +80,9 @@ class Absent:
     def __instancecheck__(self, instance):
         return False
 
+    def __subclasscheck__(self, subclass):
+        return False
+
     def __iter__(self):
         return iter([self._used(self.__name__)])
 

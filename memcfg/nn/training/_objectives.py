@@ -74,7 +74,7 @@ class Objectives:
     def value_count(self) -> int:
         """The number of values that a step of training or evaluation returns."""
         terms = len(self.terms) if self.several else 0
-        return 1 + terms + sum(gauge.metric.count for gauge in self.gauges)
+        return 1 + terms + sum(gauge.metric.sum_count for gauge in self.gauges)
 
     def direction(self, name: str) -> str | None:
         """Return the direction in which a log improves, "up" or "down", or None."""
@@ -91,7 +91,7 @@ class Objectives:
                 logs[term.name] = sums[end] / samples
                 end += 1
         for gauge in self.gauges:
-            begin, end = end, end + gauge.metric.count
+            begin, end = end, end + gauge.metric.sum_count
             logs[gauge.name] = gauge.metric.result(sums[begin:end])
         return logs
 
