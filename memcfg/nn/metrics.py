@@ -141,6 +141,7 @@ class _Counts:
     __slots__ = (
         "by_label",
         "class_id",
+        "given",
         "label_weights",
         "marks",
         "thresholds",
@@ -159,6 +160,7 @@ class _Counts:
         by_label: bool = False,  # counts of each label, one after the other
         label_weights: Sequence[float] | None = None,
     ) -> None:
+        self.given = [float(each) for each in thresholds]
         self.thresholds = np.asarray(thresholds, np.float32)
         self.class_id = None if class_id is None else integer(class_id, "class_id", 0)
         self.top_k = None if top_k is None else integer(top_k, "top_k")
@@ -1856,7 +1858,7 @@ class _AtRates(Metric):
     def thresholds(self) -> list[float]:
         """The thresholds."""
         assert isinstance(self._of, _Counts)
-        return [float(each) for each in self._of.thresholds]
+        return self._of.given
 
     @property
     def num_thresholds(self) -> int:
@@ -2131,6 +2133,18 @@ class AUC(_AtRates):
     def thresholds(self) -> list[float]:
         """The thresholds, among them 0 and 1."""
         return [0.0, *super().thresholds, 1.0]
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor; thresholds only if they were given.
+
+        Returns
+        -------
+        dict
+            As of `Metric.get_config`.
+        """
+        listed = getattr(self, "_given", {}).get("thresholds") is not None
+        inner = self.thresholds[1:-1] if listed else None
+        return super().get_config() | {"thresholds": inner}
 
     def _totals(self) -> Sequence[Any]:
         """Return the four counts, with one row a threshold; labels are columns."""
