@@ -2362,7 +2362,7 @@ def Input(  # noqa: N802  (Keras's name)
                 "Input: batch_shape cannot be combined with shape or batch_size"
             )
         batch_size, *rest = batch_shape
-        shape = tuple(length or 0 for length in rest)
+        shape = tuple(rest)
     if batch_size is not None:
         batch_size = integer(batch_size, "Input: batch_size")
     layer = InputLayer(sample_shape(shape), dtype or "float32", name, batch_size)
