@@ -130,8 +130,45 @@ def test_integers_and_floats_meet_in_float32():
     for name in ("sqrt", "exp", "log", "cos", "tanh", "mean"):
         made = getattr(nn.ops, name)(whole)
         np.testing.assert_allclose(made, getattr(np, name)(whole), rtol=1e-6)
-    with pytest.raises(ValueError, match="add computes floats, not int32"):
-        nn.ops.add(whole, whole)
+
+
+def test_integers_stay_integers_of_all_32_bits():
+    """Beside NumPy, whose integers wrap around as well."""
+    random = np.random.default_rng(0)
+    x, y = random.integers(-(2**31), 2**31, (2, 3, 5)).astype(np.int32)
+    x[0, :2] = -(2**31), 2**31 - 1
+    y[0, 0] = 0
+
+    def check(name, *args, dtype=np.int32, **options):
+        found = getattr(nn.ops, name)(*args, **options)
+        with np.errstate(all="ignore"):
+            wanted = getattr(np, name)(*args, **options)
+        np.testing.assert_array_equal(found, np.asarray(wanted).astype(np.int32))
+        assert np.asarray(found).dtype == dtype
+
+    for name in ("add", "subtract", "multiply", "maximum", "floor_divide", "mod"):
+        check(name, x, y)
+        check(name, x, 70000)
+        check(name, -3, x)
+    check("power", x, np.abs(y) % 9)
+    for name in ("less", "less_equal", "equal", "not_equal", "greater"):
+        check(name, x, y, dtype=np.float32)
+        check(name, x, int(x[1, 1]), dtype=np.float32)
+    for name in ("negative", "absolute", "sign", "square", "trunc", "round"):
+        check(name, x)
+    for name in ("sum", "max", "min", "prod", "argmax", "argmin", "cumsum", "ptp"):
+        for axis in (0, 1):
+            check(name, x, axis=axis)
+        check(name, x)
+    for name in ("sort", "argsort"):
+        check(name, np.where(y > 0, x, 7), axis=1)
+    check("where", y > 0, x, y)
+    check("tril", x)
+    check("take", x, np.array([2, 0]), axis=1)
+    check("clip", x, -3, 5)
+    assert nn.ops.add(x, 2.0).dtype == nn.ops.mean(x).dtype == np.float32
+    with pytest.raises(ValueError, match="integers are computed in int32"):
+        nn.ops.add(x, np.array([2**31]))
 
 
 def test_ops_take_numbers_and_lists():

@@ -39,6 +39,7 @@ from memcfg.nn.exchange._configs import (
     serialize_keras_object,
 )
 from memcfg.nn.initializers import get_initializer
+from memcfg.nn.layers._integers import of_integers
 from memcfg.nn.regularizers import get_regularizer
 from memcfg.ops import op_type
 
@@ -93,23 +94,6 @@ __all__ = [
 
 Shape = tuple[int, ...]  # of one sample, without the batch
 COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
-# Element-wise ops that keep or compare integers in Keras.
-_KEEP_INTEGERS = {
-    *("absolute", "add", "affine", "clip", "floor_divide", "masked", "maximum"),
-    *("maximum_number", "minimum", "minimum_number", "multiply", "power", "power_of"),
-    *(
-        "remainder",
-        "round_to",
-        "scale",
-        "sign",
-        "stop_gradient",
-        "subtract",
-        "truncate",
-    ),
-    *("truncated_remainder", "where", "where_not", "where_or", "unequal"),
-    *(f"{each}_number" for each in COMPARISONS),
-    *COMPARISONS,
-}
 _OPERATORS = ("add", "subtract", "multiply", "divide", "power", "matmul", *COMPARISONS)
 
 # mode of the current `call`
@@ -442,20 +426,17 @@ class Scope:
     ) -> tuple[int, ...]:
         """Append an op named after the layer."""
         label = "bias_add" if kind == "bias" else kind  # "bias" names the weight
+        whole = of_integers(self.builder, kind, inputs, attributes, self.name)
+        if whole is not None:
+            return whole
         operands = self._promoted(kind, inputs)
         name = f"{self.name}/{label}"
         return self.builder.apply(kind, operands, attributes, name=name)
 
     def _promoted(self, kind: str, inputs: Sequence[int]) -> Sequence[int]:
-        """Return the operands, with integers as float32 where Keras's result is float.
-
-        Element-wise ops that keep integers refuse them, since float32 holds them up to
-        2**24 only.
-        """
+        """Return the operands, with integers of element-wise ops as float32."""
         dtypes = [self.builder.dtype(each) for each in inputs]
         if "int32" not in dtypes or op_type(kind).formula is None:
-            return inputs
-        if len({*dtypes}) == 1 and kind in _KEEP_INTEGERS:
             return inputs
         return [
             self.builder.apply(
@@ -2361,8 +2342,9 @@ def Input(  # noqa: N802  (Keras's name)
             raise ValueError(
                 "Input: batch_shape cannot be combined with shape or batch_size"
             )
-        batch_size, *rest = batch_shape
-        shape = tuple(rest)
+        batch_size, *lengths = batch_shape
+        of_sample: Any = lengths
+        shape = of_sample
     if batch_size is not None:
         batch_size = integer(batch_size, "Input: batch_size")
     layer = InputLayer(sample_shape(shape), dtype or "float32", name, batch_size)

@@ -21,6 +21,7 @@ from memcfg.nn.ops._declaring import (
 )
 from memcfg.nn.ops._of_elements import (
     absolute,
+    bitwise_not,
     cast,
     equal,
     exp,
@@ -102,7 +103,13 @@ def max(x: Any, axis: Any = None, keepdims: bool = False) -> Any:  # noqa: A001
 @documented
 def min(x: Any, axis: Any = None, keepdims: bool = False) -> Any:  # noqa: A001
     """Return the minima along axes."""
-    return negative(reduced("max", negative(x), axis, keepdims))
+    opposite = _opposite(x)
+    return opposite(reduced("max", opposite(x), axis, keepdims))
+
+
+def _opposite(x: Any) -> Any:
+    """Return what reverses the order of numbers: -x, or of integers -x - 1."""
+    return bitwise_not if tensor_of(x, "min").sample_dtype == "int32" else negative
 
 
 amax, amin = max, min
@@ -222,7 +229,7 @@ def argmax(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
 @documented
 def argmin(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """Return the index of the first minimum, or of the first NaN, in int32."""
-    return argmax(negative(x), axis, keepdims)
+    return argmax(_opposite(x)(x), axis, keepdims)
 
 
 @documented
@@ -266,6 +273,8 @@ def moments(x: Any, axes: Any, keepdims: bool = False) -> Any:
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:  # noqa: A002
     """Return the norm of the vectors along an axis, or of matrices along two."""
     x = tensor_of(x, "norm")
+    if x.sample_dtype == "int32":
+        x = cast(x, "float32")
     axes = axes_of(x, axis)
     if ord in (None, "fro") or (ord == 2 and len(axes) == 1):
         if ord == "fro" and len(axes) != 2:
