@@ -171,6 +171,27 @@ def test_integers_stay_integers_of_all_32_bits():
         nn.ops.add(x, np.array([2**31]))
 
 
+def test_arrays_are_numbers_where_an_op_needs_them():
+    x = np.arange(16, dtype=np.float32).reshape(1, 4, 4)
+    places = np.array([0, 1, 2])
+    np.testing.assert_array_equal(
+        nn.ops.slice(x, places, np.array([1, 2, 2])), x[:, 1:3, 2:]
+    )
+    np.testing.assert_array_equal(nn.ops.reshape(x, np.array([2, 8])).shape, (2, 8))
+    np.testing.assert_array_equal(nn.ops.reshape(x, 16), x.reshape(-1))
+    quarter = nn.ops.quantile(x, np.array([0.25, 0.5]))
+    np.testing.assert_allclose(quarter, np.quantile(x, [0.25, 0.5]), rtol=1e-6)
+    assert nn.ops.argmax(x, keepdims=True).shape == (1, 1, 1)
+    blocks = nn.ops.depth_to_space(x.reshape(1, 2, 2, 4), 2)
+    np.testing.assert_array_equal(blocks[0, :2, :2, 0], [[0, 1], [2, 3]])
+    np.testing.assert_array_equal(
+        nn.ops.space_to_depth(blocks, 2), x.reshape(1, 2, 2, 4)
+    )
+    whole = np.array([[1, 2], [3, 4]])
+    np.testing.assert_allclose(nn.ops.matmul(whole, x[0, :2]), whole @ x[0, :2])
+    np.testing.assert_allclose(nn.ops.logical_and(x, True), x != 0)
+
+
 def test_ops_take_numbers_and_lists():
     np.testing.assert_allclose(nn.ops.exp([0.0, 1.0]), np.exp([0.0, 1.0]), rtol=1e-6)
     assert nn.ops.sqrt(4.0) == 2

@@ -349,13 +349,13 @@ def _find(parts, name):
     if parts[-1:] == ["numpy"]:
         places.insert(0, mc.nn.ops)
     name = _EXPORTED.get(name, name)
+    if parts[:1] == ["ops"] and name[0].isupper() and name.lower() in _FUNCTIONS:
+        return functools.partial(_Operation, _FUNCTIONS[name.lower()])
     rooms = (getattr(mc.nn, room) for room in sorted(ROOMS))
     places += [room for room in rooms if name in room.__all__ and name[0].isupper()]
     for place in places:
         if hasattr(place, name):
             return getattr(place, name)
-    if parts[:1] == ["ops"] and name.lower() in _FUNCTIONS:
-        return functools.partial(_Operation, _FUNCTIONS[name.lower()])
     if not parts and name in BACKEND:
         return BACKEND[name]
     return Absent(".".join([*parts, name]))

@@ -93,6 +93,19 @@ __all__ = [
 ]
 
 Shape = tuple[int, ...]  # of one sample, without the batch
+# Ops whose results are floats in Keras, of integers too, or of integers and floats.
+_OF_FLOATS = frozenset(
+    {
+        *("softmax", "log_softmax", "reduce_mean", "interpolate", "fourier"),
+        *("average_pool2d", "global_average_pool2d", "layer_normalization"),
+    }
+)
+_PRODUCTS = frozenset(
+    {
+        *("matmul", "dense", "conv2d", "conv3d", "lstm", "gru", "simple_rnn", "bias"),
+        "concatenate",
+    }
+)
 COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
 _OPERATORS = ("add", "subtract", "multiply", "divide", "power", "matmul", *COMPARISONS)
 
@@ -434,9 +447,15 @@ class Scope:
         return self.builder.apply(kind, operands, attributes, name=name)
 
     def _promoted(self, kind: str, inputs: Sequence[int]) -> Sequence[int]:
-        """Return the operands, with integers of element-wise ops as float32."""
+        """Return the operands, with integers as float32 where Keras's result is float.
+
+        A product of integers stays refused: float32 would not hold it.
+        """
         dtypes = [self.builder.dtype(each) for each in inputs]
-        if "int32" not in dtypes or op_type(kind).formula is None:
+        if "int32" not in dtypes:
+            return inputs
+        mixed = kind in _PRODUCTS and len({*dtypes}) > 1
+        if not mixed and kind not in _OF_FLOATS and op_type(kind).formula is None:
             return inputs
         return [
             self.builder.apply(

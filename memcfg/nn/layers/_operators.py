@@ -795,7 +795,8 @@ def binary(kind: str, a: Any, b: Any) -> Any:
     if isinstance(other, np.ndarray | list | tuple):
         numbers = as_tensor(other, kind, floats=tensor.sample_dtype != "int32")
         return _of_two(kind, *_in_order(tensor, numbers, reflected))
-    if kind in COMPARISONS and isinstance(other, bool | np.bool_):
+    logical = kind in COMPARISONS or kind.startswith("logical")
+    if logical and isinstance(other, bool | np.bool_):
         other = float(other)
     if tensor.sample_dtype == "int32" and _is_integer(other):
         return _of_two(kind, *_in_order(tensor, as_tensor(other, kind), reflected))

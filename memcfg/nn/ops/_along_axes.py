@@ -31,6 +31,7 @@ from memcfg.nn.ops._of_elements import (
     log,
     log10,
     maximum,
+    minimum,
     multiply,
     negative,
     not_equal,
@@ -95,16 +96,22 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
 
 @documented
-def max(x: Any, axis: Any = None, keepdims: bool = False) -> Any:  # noqa: A001
+def max(  # noqa: A001
+    x: Any, axis: Any = None, keepdims: bool = False, initial: Any = None
+) -> Any:
     """Return the maxima along axes."""
-    return reduced("max", x, axis, keepdims)
+    made = reduced("max", x, axis, keepdims)
+    return made if initial is None else maximum(made, initial)
 
 
 @documented
-def min(x: Any, axis: Any = None, keepdims: bool = False) -> Any:  # noqa: A001
+def min(  # noqa: A001
+    x: Any, axis: Any = None, keepdims: bool = False, initial: Any = None
+) -> Any:
     """Return the minima along axes."""
     opposite = _opposite(x)
-    return opposite(reduced("max", opposite(x), axis, keepdims))
+    made = opposite(reduced("max", opposite(x), axis, keepdims))
+    return made if initial is None else minimum(made, initial)
 
 
 def _opposite(x: Any) -> Any:
@@ -219,11 +226,15 @@ def _of_one_axis(x: Any, axis: Any, name: str) -> tuple[SymbolicTensor, int]:
 @documented
 def argmax(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """Return the index of the first maximum, or of the first NaN, in int32."""
+    whole = tensor_of(x, "argmax")
     x, place = _of_one_axis(x, axis, "argmax")
     x = stop_gradient(x)
     most = max(x, place, keepdims=True)
     hits = maximum(equal(x, most), isnan(x))
-    return _first_place(hits, place, keepdims)
+    found = _first_place(hits, place, keepdims)
+    return (
+        reshaped(found, [1] * len(whole.shape)) if keepdims and axis is None else found
+    )
 
 
 @documented
