@@ -183,6 +183,7 @@ class Attention(_Attending, Layer):
     __slots__ = ("_call", "dropout", "score_mode", "use_scale")
 
     takes_mask: ClassVar[bool] = True
+    _keeps_first_mask: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -332,6 +333,7 @@ class AdditiveAttention(_Attending, Layer):
     _has_products: ClassVar[bool] = False
 
     takes_mask: ClassVar[bool] = True
+    _keeps_first_mask: ClassVar[bool] = True
     _masked = Attention._masked
     __call__ = Attention.__call__
     trace = Attention.trace

@@ -695,6 +695,9 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
     # Whether the first input's mask applies to the result, unless `trace` sets one.
     supports_masking: ClassVar[bool] = False
     takes_mask: ClassVar[bool] = False  # whether a call may be given a mask
+    # Arguments of a call after its inputs, in Keras's order.
+    _after_inputs: ClassVar[tuple[str, ...]] = ()
+    _keeps_first_mask: ClassVar[bool] = False  # whatever the shape of the first mask
     _makes_mask: ClassVar[bool] = False  # `trace` sets the mask of the result, or none
     _reads_images: ClassVar[bool] = False  # accepts images only
 
@@ -1116,7 +1119,11 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
 
     def __call__(self, inputs: Any, *more: Any, **options: Any) -> Any:
         """Connect the layer to symbolic tensors, or compute on arrays at once."""
-        (inputs, *more), options = _without_variables((inputs, *more), options)
+        (inputs, *others), options = _without_variables((inputs, *more), options)
+        more = tuple(others)
+        if more and len(more) <= len(self._after_inputs):
+            options = dict(zip(self._after_inputs, more, strict=False)) | options
+            more = ()
         if are_arrays(inputs, more, options):
             given = (inputs, *more)
             return Variable.functions.at_once(self, given, options)
@@ -1364,7 +1371,26 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         """
         if type(self).trace is Layer.trace:
             return mask
+        if self.arity != 1 and mask is not None:
+            self._check_masks(inputs, mask)
+        if self._keeps_first_mask and isinstance(mask, list | tuple):
+            return mask[0]
         return SymbolicTensor.operators.mask_of(self, inputs, mask)
+
+    def _check_masks(self, inputs: Any, mask: Any) -> None:
+        """Raise ValueError unless inputs and masks are lists of the same length."""
+        several = isinstance(inputs, list | tuple), isinstance(mask, list | tuple)
+        if several == (True, True) and len(inputs) == len(mask):
+            return
+        if several == (True, False):
+            raise ValueError(f"{self.name}: a mask must be a list, one for each input")
+        if several == (False, True):
+            raise ValueError(f"{self.name}: inputs must be a list, as their masks are")
+        if all(several):
+            raise ValueError(
+                f"{self.name}: {len(mask)} masks for {len(inputs)} inputs: they must "
+                "be as many"
+            )
 
     def _settle_mask(self, scope: Scope, inputs: Sequence[int], made: Any) -> None:
         """Apply a user's `compute_mask` and check the shapes of the masks."""
