@@ -264,3 +264,33 @@ def test_a_loss_that_keeps_the_numbers_of_samples():
         model = nn.Sequential([nn.Input((2,)), nn.Dense(2)])
         with pytest.raises(ValueError, match="minimises a single number"):
             model.compile("sgd", loss)
+
+
+@pytest.mark.parametrize("kind", ["SimpleRNN", "LSTM", "GRU"])
+def test_states_are_kept_between_calls(kind):
+    """Two halves of a sequence are the whole one."""
+    x = np.random.default_rng(0).normal(size=(2, 6, 4)).astype("f4")
+    layer = getattr(nn, kind)(3, stateful=True)
+    first = layer(x[:, :3])
+    second = layer(x[:, 3:])
+    layer.reset_state()
+    np.testing.assert_allclose(layer(x[:, :3]), first, rtol=1e-6)
+    whole = getattr(nn, kind)(3, return_sequences=True)
+    whole.build(x.shape)
+    whole.set_weights(layer.get_weights()[:3])
+    np.testing.assert_allclose(whole(x)[:, -1], second, rtol=1e-5, atol=1e-6)
+
+
+def test_attention_is_called_in_several_ways():
+    x = np.random.default_rng(0).normal(size=(2, 5, 4)).astype("f4")
+    layer = nn.layers.MultiHeadAttention(2, 3)
+    layer.build(query_shape=x.shape, value_shape=x.shape, key_shape=x.shape)
+    plain = layer(x, x)
+    values, scores = layer(x, x, return_attention_scores=True)
+    np.testing.assert_allclose(values, plain, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(scores.sum(-1), np.ones((2, 2, 5)), rtol=1e-5)
+    causal = layer(x, x, use_causal_mask=True)
+    mask = np.tril(np.ones((2, 5, 5), "f4"))
+    masked = layer(x, x, attention_mask=mask)
+    np.testing.assert_allclose(causal, masked, rtol=1e-5, atol=1e-6)
+    assert layer(nn.Input((5, 4)), nn.Input((5, 4))).shape == (None, 5, 4)

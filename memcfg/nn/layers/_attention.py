@@ -75,6 +75,14 @@ class _Attending:
             )
         self._call = call
 
+    def _computed(self: Any, *args: Any) -> Any:
+        """Return the result of a call on arrays, which may differ from other calls."""
+        before, self._call = self._call, None
+        try:
+            return Variable.functions.at_once(self, args, {})
+        finally:
+            self._call = before
+
     def _arguments_of(self: Any, node: Node) -> tuple[Sequence[Any], dict[str, Any]]:
         """Return the list of sequences, and the options of the call."""
         _, options = node.details or ((), {})
@@ -152,6 +160,17 @@ def _reshape(scope: Scope, tensor: int, *shape: int) -> int:
     return _apply(scope, "reshape", tensor, shape=shape)
 
 
+def _build(layer: Any, query: Any, value: Any, key: Any) -> None:
+    """Create the weights of a layer of heads for shapes, or for a list of them."""
+    shapes = [query, value, key] if value is not None else [*query]
+    given = [each for each in shapes if each is not None]
+    before, layer._call = layer._call, CallOptions(key=len(given) > 2)
+    try:
+        Layer.build(layer, given)
+    finally:
+        layer._call = before
+
+
 class Attention(_Attending, Layer):
     """Dot-product attention of ``[query, value]`` or ``[query, value, key]``.
 
@@ -216,7 +235,7 @@ class Attention(_Attending, Layer):
         """
         if are_arrays(inputs, mask):
             options = (mask, training, return_attention_scores, use_causal_mask)
-            return Variable.functions.at_once(self, (inputs, *options), {})
+            return self._computed(inputs, *options)
         if not isinstance(inputs, list | tuple) or len(inputs) not in (2, 3):
             raise ValueError(
                 f"layer {self.name!r} ({type(self).__name__}) must be called on a list "
@@ -525,8 +544,7 @@ class MultiHeadAttention(_Attending, Layer):
         masks = query_mask, value_mask, key_mask, attention_mask
         if are_arrays(query, value, key, masks):
             modes = return_attention_scores, training, use_causal_mask
-            given = (query, value, key, *masks, *modes)
-            return Variable.functions.at_once(self, given, {})
+            return self._computed(query, value, key, *masks, *modes)
         if self.flash_attention and return_attention_scores:
             raise ValueError(
                 f"layer {self.name!r}: with flash_attention=True there are no scores "
@@ -547,6 +565,12 @@ class MultiHeadAttention(_Attending, Layer):
             )
         )
         return Layer.__call__(self, [query, value, *optional], training=training)
+
+    def build(  # type: ignore[override]
+        self, query_shape: Any, value_shape: Any = None, key_shape: Any = None
+    ) -> None:
+        """Create the weights for the shapes of the query, the value and the key."""
+        _build(self, query_shape, value_shape, key_shape)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Return kernel and bias of query, key, value and output."""
@@ -787,6 +811,12 @@ class GroupQueryAttention(_Attending, Layer):
     _masks = MultiHeadAttention._masks
     _project = MultiHeadAttention._project
     _regularized = MultiHeadAttention._regularized
+
+    def build(  # type: ignore[override]
+        self, query_shape: Any, value_shape: Any = None, key_shape: Any = None
+    ) -> None:
+        """Create the weights for the shapes of the query, the value and the key."""
+        _build(self, query_shape, value_shape, key_shape)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Return kernel and bias of query, key, value and output."""
