@@ -619,6 +619,17 @@ class _LayerType(type):
         )
 
 
+def _once(build: Callable[..., None]) -> Callable[..., None]:
+    """Make a layer whose `build` was called not build itself when it is called."""
+
+    @functools.wraps(build)
+    def call(self: Layer, *args: Any, **options: Any) -> None:
+        self._is_built = True
+        build(self, *args, **options)
+
+    return call
+
+
 class Layer(FixedAttributes, Configured, metaclass=_LayerType):
     """Base class of all layers.
 
@@ -791,8 +802,10 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
     _has_format: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Note which layers have the argument `data_format`, and so the attribute."""
+        """Note what a class has: a `build` of its own, the argument `data_format`."""
         super().__init_subclass__(**options)
+        if "build" in vars(cls):
+            cls.build = _once(vars(cls)["build"])  # type: ignore[method-assign]
         own = cls.__module__.startswith("memcfg.nn.") and "__init__" in vars(cls)
         if own and "data_format" in inspect.signature(vars(cls)["__init__"]).parameters:
             cls._has_format = True
@@ -1099,6 +1112,24 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         """
         layer = self if self._weight_specs is not None else copy.deepcopy(self)
         return _shapes(layer(_inputs(input_shape), *map(_inputs, more)))
+
+    def compute_output_spec(self, *args: Any, **options: Any) -> Any:
+        """Return the result of a call on symbolic tensors, which says its shapes.
+
+        Parameters
+        ----------
+        *args : SymbolicTensor or sequence of SymbolicTensor
+            The arguments of a call.
+        **options : object
+            Further arguments of a call.
+
+        Returns
+        -------
+        SymbolicTensor or sequence of SymbolicTensor
+            The result. A layer without weights so far still has none.
+        """
+        layer = self if self._weight_specs is not None else copy.deepcopy(self)
+        return layer(*args, **options)
 
     def call(self, inputs: Any) -> Any:
         """Compute the layer's result; overridden by subclasses.
