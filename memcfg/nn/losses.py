@@ -1778,7 +1778,10 @@ def of_samples(kind: Any, required: Sequence[str] = ()) -> Callable[..., Any]:
         )
         axes = getattr(made, "axis", -1)
         whole = not y_pred.whole and (axes is None or len(y_pred.shape) == 1)
-        return Samples(made, whole=whole)([made._matching(y_true, y_pred), y_pred])
+        target = made._matching(y_true, y_pred)
+        if y_pred.sample_dtype == "int32":
+            y_pred = in_dtype(y_pred, "float32")
+        return Samples(made, whole=whole)([target, y_pred])
 
     def call(*args: Any, **options: Any) -> Any:
         given = signature.bind(*args, **options).arguments

@@ -245,6 +245,7 @@ _REGULARIZERS: dict[str, type[L1 | L2 | L1L2 | OrthogonalRegularizer]] = {
     "L1L2": L1L2,
     "l1": L1,
     "l2": L2,
+    "l1l2": L1L2,
     "l1_l2": L1L2,  # as in Keras, it penalises nothing
     "OrthogonalRegularizer": OrthogonalRegularizer,
     "orthogonal_regularizer": OrthogonalRegularizer,

@@ -294,3 +294,15 @@ def test_attention_is_called_in_several_ways():
     masked = layer(x, x, attention_mask=mask)
     np.testing.assert_allclose(causal, masked, rtol=1e-5, atol=1e-6)
     assert layer(nn.Input((5, 4)), nn.Input((5, 4))).shape == (None, 5, 4)
+    assert layer.compute_output_shape((2, 5, 4), (2, 3, 4), None) == (2, 5, 4)
+    wide = nn.layers.MultiHeadAttention(2, 3, output_shape=(2, 3))
+    flat = nn.layers.MultiHeadAttention(2, 3, output_shape=6)
+    assert wide(x, x).shape == (2, 5, 2, 3)
+    flat.build(x.shape, x.shape)
+    flat.set_weights(
+        [
+            w.reshape(v.shape)
+            for w, v in zip(wide.get_weights(), flat.weights, strict=True)
+        ]
+    )
+    np.testing.assert_allclose(wide(x, x).reshape(2, 5, 6), flat(x, x), rtol=1e-5)

@@ -36,6 +36,7 @@ ABSENT = {
         r"does not support the Keras argument|is not supported|supports data_format|"
         r"must be None|must be True, got False|must be False, got True|must be left out"
     ),
+    "samples without axes": r"known lengths and no batch, .*; got \(\)$",
     "lengths that are unknown": (
         r"known lengths|must be positive, got -1|are unknown or do not give|"
         r"must be given: (shapes|edges) are static"
@@ -68,6 +69,8 @@ def reason_of(text):
     if found := _ATTRIBUTE.search(text):
         private = found[1].startswith("_")
         return ("Keras's private names", True) if private else ("an attribute", False)
+    if "Invalid backend" in text:  # the module begins with the class of one
+        return "Keras's private names", True
     if found := _NAME.search(text):
         public = found[1].split(".")[-1] in _PUBLIC or _OF_IMAGES.match(found[1])
         return ("a name that is absent" if public else "Keras's private names"), True

@@ -171,6 +171,16 @@ def _build(layer: Any, query: Any, value: Any, key: Any) -> None:
         layer._call = before
 
 
+def _shape_of_result(layer: Any, *shapes: Any) -> Any:
+    """Return the shape of the result of sequences of given shapes, or None."""
+    before, layer._call = layer._call, None
+    try:
+        given = [each for each in shapes if each is not None]
+        return Layer.compute_output_shape(layer, *given)
+    finally:
+        layer._call = before
+
+
 class Attention(_Attending, Layer):
     """Dot-product attention of ``[query, value]`` or ``[query, value, key]``.
 
@@ -402,7 +412,7 @@ class MultiHeadAttention(_Attending, Layer):
         The fraction of the scores to drop while training.
     use_bias : bool, default True
         Whether the projections have biases.
-    output_shape : int, optional
+    output_shape : int or sequence of int, optional
         The number of features of the output, by default those of the query.
     attention_axes, sliding_window : None
         Not supported; attention is over all steps.
@@ -462,7 +472,7 @@ class MultiHeadAttention(_Attending, Layer):
         value_dim: int | None = None,
         dropout: float = 0.0,
         use_bias: bool = True,
-        output_shape: int | None = None,
+        output_shape: int | Sequence[int] | None = None,
         attention_axes: int | Sequence[int] | None = None,
         sliding_window: None = None,
         flash_attention: bool | None = None,
@@ -489,9 +499,13 @@ class MultiHeadAttention(_Attending, Layer):
         self.key_dim = integer(key_dim, f"{kind}: key_dim")
         value_dim = key_dim if value_dim is None else value_dim
         self.value_dim = integer(value_dim, f"{kind}: value_dim")
-        self.output_shape = (
-            None if output_shape is None else integer(output_shape, "output_shape")
-        )
+        if isinstance(output_shape, list | tuple) and output_shape:
+            given: Any = tuple(integer(n, "output_shape") for n in output_shape)
+        else:
+            given = (
+                None if output_shape is None else integer(output_shape, "output_shape")
+            )
+        self.output_shape: int | tuple[int, ...] | None = given
         self.use_bias = bool(use_bias)
         self.kernel_initializer = get_initializer(kernel_initializer)
         self.bias_initializer = get_initializer(bias_initializer)
@@ -572,6 +586,12 @@ class MultiHeadAttention(_Attending, Layer):
         """Create the weights for the shapes of the query, the value and the key."""
         _build(self, query_shape, value_shape, key_shape)
 
+    def compute_output_shape(
+        self, query_shape: Any, value_shape: Any, key_shape: Any = None
+    ) -> Any:
+        """Return the shape of the result for those of the query, value and key."""
+        return _shape_of_result(self, query_shape, value_shape, key_shape)
+
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Return kernel and bias of query, key, value and output."""
         query, value = shapes[:2]
@@ -585,9 +605,10 @@ class MultiHeadAttention(_Attending, Layer):
         ):
             shape = (features, self.num_heads, size)
             result += self._pair(part, shape, shape[1:])
-        features = query[-1] if self.output_shape is None else self.output_shape
-        shape = (self.num_heads, self.value_dim, features)
-        return (*result, *self._pair("attention_output", shape, shape[2:]))
+        wanted = query[-1] if self.output_shape is None else self.output_shape
+        lengths = wanted if isinstance(wanted, tuple) else (wanted,)
+        last = (self.num_heads, self.value_dim, *lengths)
+        return (*result, *self._pair("attention_output", last, last[2:]))
 
     def _pair(self, part: str, shape: Shape, bias: Shape) -> list[WeightSpec]:
         result = [WeightSpec(f"{part}_kernel", shape, self.kernel_initializer)]
@@ -628,13 +649,18 @@ class MultiHeadAttention(_Attending, Layer):
             scale = 1 / math.sqrt(builder.shape(heads[0])[-1])
             y = self._attend_in_blocks(scope, heads, masks, scale)
         out = scope.weights["attention_output_kernel"]
-        count, size, features = builder.shape(out)
-        width = count * size
+        count, size, *lengths = builder.shape(out)
+        width, features = count * size, math.prod(lengths)
         rows = _reshape(scope, y, batch, steps, width)
         kernel = _reshape(scope, out, width, features)
         (y,) = scope.apply("dense", (rows, kernel))
         if self.use_bias:
-            (y,) = scope.apply("bias", (y, scope.weights["attention_output_bias"]))
+            bias = scope.weights["attention_output_bias"]
+            if len(lengths) > 1:
+                bias = _reshape(scope, bias, features)
+            (y,) = scope.apply("bias", (y, bias))
+        if len(lengths) > 1:
+            y = _reshape(scope, y, batch, steps, *lengths)
         return (y, weights) if options.scores else y
 
     def _attend_to_all(
@@ -817,6 +843,12 @@ class GroupQueryAttention(_Attending, Layer):
     ) -> None:
         """Create the weights for the shapes of the query, the value and the key."""
         _build(self, query_shape, value_shape, key_shape)
+
+    def compute_output_shape(
+        self, query_shape: Any, value_shape: Any, key_shape: Any = None
+    ) -> Any:
+        """Return the shape of the result for those of the query, value and key."""
+        return _shape_of_result(self, query_shape, value_shape, key_shape)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Return kernel and bias of query, key, value and output."""
