@@ -106,6 +106,7 @@ def test_what_is_left_out_has_no_loss(data):
     made = model(loss={"a": "mse", "b": None})
     assert list(made.evaluate(x, [y[0], None], verbose=0, return_dict=True)) == ["loss"]
     made.evaluate(x, {"a": y[0]}, verbose=0)
+    made.evaluate(x, {"a": y[0], "b": y[1]}, verbose=0)  # of which "b" is not read
     with pytest.raises(ValueError, match="does not depend on the weight 'b/kernel'"):
         made.fit(x, y[:1], verbose=0)
 
