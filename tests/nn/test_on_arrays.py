@@ -192,6 +192,22 @@ def test_arrays_are_numbers_where_an_op_needs_them():
     np.testing.assert_allclose(nn.ops.logical_and(x, True), x != 0)
 
 
+def test_a_softmax_along_several_axes():
+    x = np.random.default_rng(0).normal(size=(2, 3, 4, 5)).astype("f4")
+    for axis in ((1, 3), [-1, 2], None):
+        axes = None if axis is None else tuple(axis)
+        wanted = np.exp(x) / np.exp(x).sum(axes, keepdims=True)
+        found = nn.ops.softmax(x, axis=axis)
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+        found = nn.activations.log_softmax(x, axis=axis)
+        np.testing.assert_allclose(found, np.log(wanted), rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="axes must be different ones"):
+        nn.ops.softmax(x, axis=(1, -3))
+    model = nn.Model(start := nn.Input((3, 4)), nn.ops.softmax(start, (1, 2)))
+    found = model.predict(x[..., 0], verbose=0).sum((1, 2))
+    np.testing.assert_allclose(found, [1, 1], rtol=1e-6)
+
+
 def test_ops_take_numbers_and_lists():
     np.testing.assert_allclose(nn.ops.exp([0.0, 1.0]), np.exp([0.0, 1.0]), rtol=1e-6)
     assert nn.ops.sqrt(4.0) == 2

@@ -127,14 +127,6 @@ CASES = {  # op -> of two tensors of 3 x 4 a sample, above 0
         lambda k, x, y: k.min(x, axis=-1, initial=0.5) * y[..., 0],
         lambda x, y: x.min(-1, initial=0.5) * y[..., 0],
     ),
-    "softmax": (
-        lambda k, x, y: k.softmax(x, axis=(-1, 1)) * y,
-        lambda x, y: y * np.exp(x) / np.exp(x).sum((1, 2), keepdims=True),
-    ),
-    "log_softmax": (
-        lambda k, x, y: k.log_softmax(x, axis=[2, 1]) * y,
-        lambda x, y: y * (x - np.log(np.exp(x).sum((1, 2), keepdims=True))),
-    ),
     "get_item": (
         lambda k, x, y: k.get_item(x, (slice(None), 1)),
         lambda x, y: x[:, 1],
