@@ -326,7 +326,10 @@ class _Total:
         """Return the value as an array."""
         return np.asarray(self._metric._totals()[self._place], np.float32)
 
-    value = numpy
+    @property
+    def value(self) -> npt.NDArray[np.float32]:
+        """The value as an array."""
+        return self.numpy()
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
         made = self.numpy()
