@@ -51,17 +51,29 @@ def compiled(name: str) -> nn.Model:
     return model
 
 
-def count(name: str, steps: int, limit: int) -> Counter[CodeType]:
-    """Fit a model for some steps; return the calls of each function of memcfg."""
+def count(
+    name: str, steps: int, limit: int
+) -> tuple[Counter[CodeType], Counter[tuple[CodeType, CodeType]]]:
+    """Fit a model for some steps; return the calls of each function of memcfg.
+
+    And the calls within ``memcfg.plan`` from one file to another.
+    """
     mc.config.set_memory_limit("CPU:0", limit)
     model = compiled(name)
     x = np.zeros((BATCH * steps, *model.input_shape[1:]), np.float32)
     y = np.zeros((BATCH * steps, *model.output_shape[1:-1]), np.int32)
     calls: Counter[CodeType] = Counter()
+    changes: Counter[tuple[CodeType, CodeType]] = Counter()
+    plan = str(HERE / "plan")
 
     def note(frame: FrameType, event: str, argument: object) -> None:
         if event == "call":
-            calls[frame.f_code] += 1
+            code, caller = frame.f_code, frame.f_back
+            calls[code] += 1
+            if code.co_filename.startswith(plan) and caller is not None:
+                other = caller.f_code
+                if other.co_filename.startswith(plan):
+                    changes[other, code] += code.co_filename != other.co_filename
 
     sys.setprofile(note)
     try:
@@ -70,7 +82,7 @@ def count(name: str, steps: int, limit: int) -> Counter[CodeType]:
         sys.setprofile(None)
     own = {code: n for code, n in calls.items() if HERE in path_of(code).parents}
     print(f"{name}, limit {limit} B, {steps} steps: plan by {model.memory_plan.method}")
-    return Counter(own)
+    return Counter(own), changes
 
 
 def path_of(code: CodeType) -> Path:
@@ -91,16 +103,20 @@ def main() -> None:
         words += ["--steps", str(options.steps), "--top", str(options.top)]
         subprocess.run([sys.executable, *words], check=True)
         return
-    calls = count(options.model, options.steps, options.limit)
+    calls, changes = count(options.model, options.steps, options.limit)
     files: Counter[Path] = Counter()
     for code, number in calls.items():
         files[path_of(code).relative_to(HERE)] += number
     print(f"{calls.total()} calls in {len(files)} files")
+    print(f"{changes.total()} calls from one file of plan to another")
     for path, number in files.most_common(options.top):
         print(f"{number:8} {path}")
     for code, number in calls.most_common(options.top):
         where = path_of(code).relative_to(HERE)
         print(f"{number:8} {where}:{code.co_firstlineno} {code.co_qualname}")
+    for (caller, code), number in changes.most_common(options.top):
+        where = path_of(code).relative_to(HERE)
+        print(f"{number:8} {caller.co_qualname} -> {where} {code.co_qualname}")
 
 
 if __name__ == "__main__":

@@ -2,11 +2,11 @@
 
 The bytes of a model's arena are those of its plan; the model is loaded and not run.
 With ``--run`` the networks named there run as well, in a process a turn and a checkout,
-taking turns: the most memory that the process had above what it had after its imports,
-as ``bench zoo`` measures it, and the seconds of the fastest step, for ratios within one
-run. PyTorch's bytes are those of a file of ``bench zoo``: of the whole process above
-its imports, in the memory format that is faster. ``--before`` names the other checkout,
-with its extensions compiled. Asserts nothing.
+taking turns: the most memory that the process had above what it had after its imports
+and with its kernels loaded (PyTorch's are by its import), and the seconds of the
+fastest step, for ratios within one run. PyTorch's bytes are those of a file of ``bench
+zoo``: of the whole process above its imports, in the memory format that is faster.
+``--before`` names the other checkout, with its extensions compiled. Asserts nothing.
 
 ``python bench inference_memory --before ../older --run resnet18,alexnet``
 """
@@ -49,10 +49,12 @@ def work(options) -> None:
     from bench_zoo import batch_of, resident
     from zoo_peers import NETWORKS
 
+    from memcfg import config
     from memcfg._core import set_num_threads
 
     set_num_threads(options.threads)
     network, batch = NETWORKS[options.networks], int(options.batches)
+    assert config.logical_device().kernels.name == "onednn"  # loads the library
     before = resident("VmRSS")
     model = network.build()
     xs, _ = batch_of(network, batch)

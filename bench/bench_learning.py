@@ -1,10 +1,11 @@
 """Tasks that networks learn: the score beside Keras's, and the bits at half the memory.
 
 Each task of ``bench/learning`` is trained in a process of its own: without a limit,
-within half of the peak that its step has without one, and, with ``--keras``, by Keras
-with PyTorch from the same weights. Where no plan of the whole batch fits into half,
-0.6, 0.7 and so on of the peak are tried, and the row says which. Scores are printed
-beside those of chance; nothing is asserted.
+within half of the peak that its planned step has without one, and, with ``--keras``, by
+Keras with PyTorch from the same weights. Where no plan of the whole batch fits into
+half, 0.6, 0.7 and so on of the peak are tried, and the row says which;
+``limit_of_unmanaged`` is the limit's share of the bytes of a step whose tensors have
+buffers of their own. Scores are printed beside those of chance; nothing is asserted.
 
 ``python bench learning --keras --output bench/results/learning.json``
 """
@@ -86,6 +87,7 @@ def measure(task: str, keras: bool) -> dict[str, Any]:
         "peak_bytes": free["peak_bytes"],
         "limit_bytes": limit,
         "limit_of_peak": tenths / 10,
+        "limit_of_unmanaged": round(limit / free["keep_all_bytes"], 3),
         "peak_within_bytes": within["peak_bytes"],
         "same_bits": within["weights"] == free["weights"],
         "seconds": free["seconds"],

@@ -15,7 +15,7 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # as many processes as processors
 
 from memcfg import config
 
-pytest_plugins = ["covering_cells", "fewer_examples", "pytester"]
+pytest_plugins = ["covering_cells", "fewer_examples", "long_tests", "pytester"]
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started with nohup or `&`
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -258,6 +258,7 @@ def test_the_watcher_lets_small_allocations_pass(watcher, tmp_path):
         ("auto", "mixed_bfloat16"),
     ],
 )
+@pytest.mark.always
 def test_a_training_step_takes_no_memory(watcher, tmp_path, policy, dtype):
     body = TRAIN_ON_BATCH.format(policy=policy, dtype=dtype)
     found = watch(watcher, body, tmp_path)

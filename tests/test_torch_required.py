@@ -39,6 +39,7 @@ def test_an_old_pytorch_is_refused_by_its_version(version):
     assert "`pip install --upgrade torch`" in text
 
 
+@pytest.mark.always
 def test_importing_memcfg_imports_no_pytorch():
     script = (
         "import sys, memcfg\n"

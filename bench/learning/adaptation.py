@@ -18,13 +18,13 @@ def train(k: Any, own: bool) -> Outcome:
     x, y = digits()
     x = x.reshape(-1, 64)
     low = y < 5
-    hidden = [k.layers.Dense(192, activation="relu") for _ in range(3)]
+    hidden = [k.layers.Dense(128, activation="relu") for _ in range(3)]
     model = k.Sequential([k.Input((64,)), *hidden, k.layers.Dense(5)])
     start_alike([model])
     loss = k.losses.SparseCategoricalCrossentropy(from_logits=True)
-    options = {"batch_size": 100, "shuffle": False, "verbose": 0}
+    options = {"batch_size": 250, "shuffle": False, "verbose": 0}
     model.compile(k.optimizers.Adam(1e-3), loss)
-    model.fit(x[:1500][low[:1500]], y[:1500][low[:1500]], epochs=8, **options)
+    model.fit(x[:1500][low[:1500]], y[:1500][low[:1500]], epochs=30, **options)
     first = model.memory_plan if own else None  # of all weights, so the larger one
     generator = np.random.default_rng(0)
     for layer in hidden:
@@ -33,7 +33,7 @@ def train(k: Any, own: bool) -> Outcome:
         layer.lora_kernel_a.assign(drawn.astype(np.float32))
     model.compile(k.optimizers.Adam(5e-3), loss)
     high = ~low
-    model.fit(x[:1500][high[:1500]], y[:1500][high[:1500]] - 5, epochs=12, **options)
+    model.fit(x[:1500][high[:1500]], y[:1500][high[:1500]] - 5, epochs=40, **options)
     found = model.predict(x[1500:][high[1500:]], verbose=0).argmax(-1)
     score = np.mean(found == y[1500:][high[1500:]] - 5)
     return outcome_of(score, [model], first)

@@ -48,7 +48,7 @@ def train(k: Any, own: bool) -> Outcome:
         given,
         noise.astype(np.float32),
         batch_size=500,
-        epochs=25,
+        epochs=60,
         shuffle=False,
         verbose=0,
     )

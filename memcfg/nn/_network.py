@@ -82,6 +82,15 @@ class Weight:
             self.name, self.initializer, self.shape, self.dtype, self.seed
         )
 
+    @property
+    def draws_in_place(self) -> bool:
+        """Whether the initial value can be drawn without an array of its size."""
+        return self.dtype == "float32" and self.initializer.draws_in_place
+
+    def draw_into(self, values: np.ndarray) -> None:
+        """Draw the initial value into an array of the weight's shape."""
+        self.initializer.draw_into(values, self.seed)
+
 
 class Network:
     """The graph of layers between inputs and outputs."""

@@ -120,17 +120,49 @@ class Initializer(FixedAttributes, Configured):
         Returns
         -------
         numpy.ndarray
-            float32 of `shape`: by default what ``__call__`` of a subclass returns.
+                float32 of `shape`: by default what ``__call__`` of a subclass returns.
 
         Raises
         ------
         NotImplementedError
             If a subclass defines neither.
         """
+        if self._has_rule:
+            values = np.empty(shape, np.float32)
+            self._draw_into(values, seed)
+            return values
         if type(self).__call__ is Initializer.__call__:
             kind = type(self).__name__
             raise NotImplementedError(f"{kind} must define __call__ or draw")
         return np.asarray(self(shape, dtype="float32"), np.float32)
+
+    @property
+    def draws_in_place(self) -> bool:
+        """Whether `draw_into` needs no array of the weight's size."""
+        return self._has_rule and type(self).draw is Initializer.draw
+
+    @property
+    def _has_rule(self) -> bool:
+        return type(self)._draw_into is not Initializer._draw_into
+
+    def draw_into(self, values: np.ndarray, seed: int) -> None:
+        """Draw a weight, of which `draw` returns an equal one, into an array.
+
+        Parameters
+        ----------
+        values : numpy.ndarray
+            float32 and contiguous; overwritten.
+        seed : int
+            The seed.
+        """
+        if self.draws_in_place:
+            self._draw_into(values, seed)
+        else:
+            values[...] = self.draw(values.shape, seed)
+
+    def _draw_into(self, values: np.ndarray, seed: int) -> None:
+        """Draw a weight in place, where a class can."""
+        raise NotImplementedError
 
 
 class _Function(Initializer):
@@ -151,9 +183,8 @@ class Zeros(Initializer):
 
     __slots__ = ()
 
-    def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
-        """Return zeros."""
-        return np.zeros(shape, np.float32)
+    def _draw_into(self, values: np.ndarray, seed: int) -> None:
+        values[...] = 0
 
 
 class Ones(Initializer):
@@ -161,9 +192,8 @@ class Ones(Initializer):
 
     __slots__ = ()
 
-    def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
-        """Return ones."""
-        return np.ones(shape, np.float32)
+    def _draw_into(self, values: np.ndarray, seed: int) -> None:
+        values[...] = 1
 
 
 class RandomNormal(Initializer):
@@ -188,13 +218,10 @@ class RandomNormal(Initializer):
         self.mean = real(mean, "RandomNormal: mean")
         self.stddev = nonnegative(stddev, "RandomNormal: stddev")
 
-    def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
-        """Draw a weight."""
-        values = np.empty(shape, np.float32)
+    def _draw_into(self, values: np.ndarray, seed: int) -> None:
         np.random.default_rng(seed).standard_normal(dtype=np.float32, out=values)
         values *= self.stddev
         values += self.mean
-        return values
 
 
 class TruncatedNormal(Initializer):
@@ -219,12 +246,10 @@ class TruncatedNormal(Initializer):
         self.mean = real(mean, "TruncatedNormal: mean")
         self.stddev = nonnegative(stddev, "TruncatedNormal: stddev")
 
-    def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
-        """Draw a weight."""
-        values = _truncated_normal(shape, seed)
+    def _draw_into(self, values: np.ndarray, seed: int) -> None:
+        _truncated_normal(values, seed)
         values *= self.stddev
         values += self.mean
-        return values
 
 
 class RandomUniform(Initializer):
@@ -252,13 +277,10 @@ class RandomUniform(Initializer):
                 f"{maxval}"
             )
 
-    def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
-        """Draw a weight."""
-        values = np.empty(shape, np.float32)
+    def _draw_into(self, values: np.ndarray, seed: int) -> None:
         np.random.default_rng(seed).random(dtype=np.float32, out=values)
         values *= self.maxval - self.minval
         values += self.minval
-        return values
 
 
 class Constant(Initializer):
@@ -286,17 +308,14 @@ class Constant(Initializer):
         else:
             self.value = real(value, "Constant: value")
 
-    def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
-        """Return an array filled with the number, or the numbers."""
-        if np.shape(self.value) not in ((), shape):
-            try:
-                return np.broadcast_to(self.value, shape).astype(np.float32)
-            except ValueError:
-                raise ValueError(
-                    f"Constant: values of shape {self.value.shape} do not fit a weight "
-                    f"of shape {shape}"
-                ) from None
-        return np.full(shape, self.value, np.float32)
+    def _draw_into(self, values: np.ndarray, seed: int) -> None:
+        try:
+            values[...] = self.value
+        except ValueError:
+            raise ValueError(
+                f"Constant: values of shape {np.shape(self.value)} do not fit a weight "
+                f"of shape {values.shape}"
+            ) from None
 
 
 class Identity(Initializer):
@@ -427,9 +446,8 @@ class VarianceScaling(Initializer):
         self.distribution = distribution
         self.seed = fixed_seed(seed)
 
-    def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
-        """Draw a weight."""
-        return _scaled(shape, seed, self.scale, self.mode, self.distribution)
+    def _draw_into(self, values: np.ndarray, seed: int) -> None:
+        _scaled(values, seed, self.scale, self.mode, self.distribution)
 
 
 class GlorotUniform(Initializer):
@@ -451,9 +469,8 @@ class GlorotUniform(Initializer):
     def __init__(self, seed: int | None = None) -> None:
         self.seed = fixed_seed(seed)
 
-    def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
-        """Draw a weight."""
-        return _scaled(shape, seed, 1.0, "fan_avg", "uniform")
+    def _draw_into(self, values: np.ndarray, seed: int) -> None:
+        _scaled(values, seed, 1.0, "fan_avg", "uniform")
 
 
 class GlorotNormal(Initializer):
@@ -475,9 +492,8 @@ class GlorotNormal(Initializer):
     def __init__(self, seed: int | None = None) -> None:
         self.seed = fixed_seed(seed)
 
-    def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
-        """Draw a weight."""
-        return _scaled(shape, seed, 1.0, "fan_avg", "truncated_normal")
+    def _draw_into(self, values: np.ndarray, seed: int) -> None:
+        _scaled(values, seed, 1.0, "fan_avg", "truncated_normal")
 
 
 class HeUniform(Initializer):
@@ -499,9 +515,8 @@ class HeUniform(Initializer):
     def __init__(self, seed: int | None = None) -> None:
         self.seed = fixed_seed(seed)
 
-    def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
-        """Draw a weight."""
-        return _scaled(shape, seed, 2.0, "fan_in", "uniform")
+    def _draw_into(self, values: np.ndarray, seed: int) -> None:
+        _scaled(values, seed, 2.0, "fan_in", "uniform")
 
 
 class HeNormal(Initializer):
@@ -523,9 +538,8 @@ class HeNormal(Initializer):
     def __init__(self, seed: int | None = None) -> None:
         self.seed = fixed_seed(seed)
 
-    def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
-        """Draw a weight."""
-        return _scaled(shape, seed, 2.0, "fan_in", "truncated_normal")
+    def _draw_into(self, values: np.ndarray, seed: int) -> None:
+        _scaled(values, seed, 2.0, "fan_in", "truncated_normal")
 
 
 class LecunUniform(Initializer):
@@ -547,9 +561,8 @@ class LecunUniform(Initializer):
     def __init__(self, seed: int | None = None) -> None:
         self.seed = fixed_seed(seed)
 
-    def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
-        """Draw a weight."""
-        return _scaled(shape, seed, 1.0, "fan_in", "uniform")
+    def _draw_into(self, values: np.ndarray, seed: int) -> None:
+        _scaled(values, seed, 1.0, "fan_in", "uniform")
 
 
 class LecunNormal(Initializer):
@@ -571,9 +584,8 @@ class LecunNormal(Initializer):
     def __init__(self, seed: int | None = None) -> None:
         self.seed = fixed_seed(seed)
 
-    def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
-        """Draw a weight."""
-        return _scaled(shape, seed, 1.0, "fan_in", "truncated_normal")
+    def _draw_into(self, values: np.ndarray, seed: int) -> None:
+        _scaled(values, seed, 1.0, "fan_in", "truncated_normal")
 
 
 _MODES = ("fan_in", "fan_out", "fan_avg")
@@ -581,19 +593,24 @@ _DISTRIBUTIONS = ("truncated_normal", "untruncated_normal", "uniform")
 
 
 def _scaled(
-    shape: tuple[int, ...], seed: int, scale: float, mode: str, distribution: str
-) -> np.ndarray:
+    values: np.ndarray, seed: int, scale: float, mode: str, distribution: str
+) -> None:
     """Draw as `VarianceScaling` documents."""
-    fan_in, fan_out = _fans(shape)
+    fan_in, fan_out = _fans(values.shape)
     channels = {"fan_in": fan_in, "fan_out": fan_out, "fan_avg": (fan_in + fan_out) / 2}
     variance = scale / max(1.0, channels[mode])
+    generator = np.random.default_rng(seed)
     if distribution == "uniform":
-        return _uniform(shape, math.sqrt(3.0 * variance), seed)
-    if distribution == "untruncated_normal":
-        return RandomNormal(0.0, math.sqrt(variance)).draw(shape, seed)
-    values = _truncated_normal(shape, seed)
-    values *= math.sqrt(variance) / _TRUNCATED_DEVIATION
-    return values
+        limit = math.sqrt(3.0 * variance)
+        generator.random(dtype=np.float32, out=values)
+        values *= 2 * limit
+        values -= limit
+    elif distribution == "untruncated_normal":
+        generator.standard_normal(dtype=np.float32, out=values)
+        values *= math.sqrt(variance)
+    else:
+        _truncated_normal(values, seed)
+        values *= math.sqrt(variance) / _TRUNCATED_DEVIATION
 
 
 def _fans(shape: tuple[int, ...]) -> tuple[int, int]:
@@ -605,28 +622,18 @@ def _fans(shape: tuple[int, ...]) -> tuple[int, int]:
     return shape[-2] * field, shape[-1] * field
 
 
-def _uniform(shape: tuple[int, ...], limit: float, seed: int) -> np.ndarray:
-    values = np.empty(shape, np.float32)
-    np.random.default_rng(seed).random(dtype=np.float32, out=values)
-    values *= 2 * limit
-    values -= limit
-    return values
-
-
-def _truncated_normal(shape: tuple[int, ...], seed: int) -> np.ndarray:
+def _truncated_normal(values: np.ndarray, seed: int) -> None:
     """Draw from the standard normal distribution truncated to [-2, 2].
 
     Rejection sampling, chunk by chunk: elements beyond ±2 are drawn again.
     """
     generator = np.random.default_rng(seed)
-    values = np.empty(shape, np.float32)
     flat = values.reshape(-1)
     for start in range(0, len(flat), _CHUNK):
         chunk = flat[start : start + _CHUNK]
         generator.standard_normal(dtype=np.float32, out=chunk)
         while len(outside := np.flatnonzero(np.abs(chunk) > 2)):
             chunk[outside] = generator.standard_normal(len(outside), np.float32)
-    return values
 
 
 # Keras's other names.

@@ -22,7 +22,7 @@ from memcfg.runtime._placement import (
 )
 from memcfg.runtime._report import CodingEntry, MemoryReport, TimelineEntry
 from memcfg.runtime._schedule import Schedule, ScheduledOp, graph_order, updates_last
-from memcfg.runtime._state import state_bytes
+from memcfg.runtime._state import FirstValue, state_bytes
 
 __all__ = [
     "ARENA",
@@ -32,6 +32,7 @@ __all__ = [
     "CodingEntry",
     "ExecutionMode",
     "Executor",
+    "FirstValue",
     "Life",
     "MemoryReport",
     "Placement",

@@ -8,7 +8,6 @@ training, evaluation and prediction see the same weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -41,6 +40,7 @@ from memcfg.runtime._program_specs import (
     without_lessons,
 )
 from memcfg.runtime._state import (
+    FirstValue,
     ModelArena,
     PackedState,
     TierMemory,
@@ -53,6 +53,8 @@ from memcfg.runtime._trial import Trial
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
     from memcfg._core import Counter
     from memcfg._core.engine import Arena
     from memcfg.devices import Device
@@ -66,7 +68,7 @@ __all__ = ["NO_PLAN", "Executor"]
 NO_PLAN = 1 << 62  # bytes that a graph misses which no limit would give a plan
 
 _Array = npt.NDArray[np.generic]
-_Value = npt.ArrayLike | Callable[[], npt.ArrayLike]
+_Value = npt.ArrayLike | FirstValue
 
 
 class _Contents(NamedTuple):
@@ -86,7 +88,7 @@ class _Contents(NamedTuple):
         tensor = self.graph.tensors[self.graph.find(name)]
         return raw.view(tensor.dtype or "uint8").reshape(tensor.shape or ())
 
-    def write(self, device: Device, name: str, value: npt.ArrayLike) -> None:
+    def write(self, device: Device, name: str, value: _Value) -> None:
         """Overwrite a state tensor."""
         assert self.arena is not None
         write_state(device, self.arena, self.graph, name, self.state[name], value)
@@ -399,9 +401,9 @@ class Executor:
             Program names to graphs that list the same state, in the same order.
         policy : Policy
             Plans each of them.
-        initial : mapping of str to array_like or callable
-            Values of new state, by tensor name; a callable is asked for its value
-            after the memory has been taken, one at a time.
+        initial : mapping of str to array_like or FirstValue
+            Values of new state, by tensor name; a `FirstValue` is drawn after the
+            memory has been taken, one at a time.
         modes : mapping of str to ExecutionMode, optional
             How programs run that are not planned; those that it names.
         promised : int, default 0
@@ -856,11 +858,22 @@ class Executor:
                 return False
             return True
 
-    def _largest(self, graphs: Mapping[str, Graph], names: Collection[str]) -> int:
-        """Return the bytes of the largest of some state that is not loaded."""
-        new = {*names}.difference(self.state)
+    def _largest(
+        self, graphs: Mapping[str, Graph], initial: Mapping[str, _Value]
+    ) -> int:
+        """Return the bytes of the largest array that new state comes from."""
         tensors = next(iter(graphs.values())).tensors
-        return max((each.nbytes for each in tensors if each.name in new), default=0)
+        sizes = {each.name: each.nbytes for each in tensors}
+        return max(
+            (
+                sizes[name]
+                for name, value in initial.items()
+                if name not in self.state
+                and name in sizes
+                and not (isinstance(value, FirstValue) and value.draws_in_place)
+            ),
+            default=0,
+        )
 
     def _budget(
         self, promised: int = 0, limit_bytes: int | None = None, initial: int = 0
@@ -965,7 +978,7 @@ class Executor:
             self._arena.grow(_nbytes(loaded.specs))  # it may have been lost to another
             for name, value in loaded.waiting.items():
                 self._packed.forget(name)
-                loaded.write(self.device, name, value() if callable(value) else value)
+                loaded.write(self.device, name, value)
             self._contents = loaded._replace(waiting={})
 
     def _program(self, name: str) -> Program:

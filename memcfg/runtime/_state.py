@@ -8,7 +8,8 @@ See docs/decisions/0001-one-arena-a-model.md.
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NamedTuple
+from traceback import clear_frames
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 import numpy.typing as npt
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from memcfg.memory import Pool
 
 __all__ = [
+    "FirstValue",
     "ModelArena",
     "PackedState",
     "Slot",
@@ -109,6 +111,21 @@ class ModelArena:
         if arena is not None:
             drop_ended()
             arena.free()
+
+
+@runtime_checkable
+class FirstValue(Protocol):
+    """The first value of a state tensor, which is not drawn yet."""
+
+    @property
+    def draws_in_place(self) -> bool:
+        """Whether `draw_into` may be called."""
+
+    def first_value(self) -> npt.NDArray[Any]:
+        """Draw the value."""
+
+    def draw_into(self, values: npt.NDArray[Any], /) -> None:
+        """Draw the value into an array of the tensor's shape and dtype."""
 
 
 class Slot(NamedTuple):
@@ -302,13 +319,31 @@ def write_state(
     graph: Graph,
     name: str,
     offset: int,
-    value: npt.ArrayLike,
+    value: npt.ArrayLike | FirstValue,
 ) -> None:
     """Overwrite a state tensor with a value that broadcasts to its shape."""
     spec = graph.tensors[graph.find(name)]
+    if isinstance(value, FirstValue) and not value.draws_in_place:
+        value = value.first_value()
     staged = device.staging(arena, offset, spec.shape or (), spec.dtype or "uint8")
-    staged[...] = value
-    device.write(arena, offset, staged)
+    try:
+        if isinstance(value, FirstValue):
+            _draw_into(value, staged)
+        else:
+            staged[...] = value
+        device.write(arena, offset, staged)
+    finally:
+        del staged  # or the traceback of an error would keep the arena
+
+
+def _draw_into(value: FirstValue, values: npt.NDArray[Any]) -> None:
+    """Draw a value; the traceback of an error does not keep the array."""
+    try:
+        value.draw_into(values)
+    except BaseException as error:
+        del values
+        clear_frames(error.__traceback__)
+        raise
 
 
 def state_bytes(graph: Graph) -> int:

@@ -26,6 +26,7 @@ def number(cell):
 @pytest.mark.parametrize(
     ("epochs", "accuracy"), [(1, 0.5), pytest.param(10, 0.97, marks=pytest.mark.slow)]
 )
+@pytest.mark.always
 def test_three_limits_one_result_and_a_refusal(capsys, epochs, accuracy):
     assert main(["demo", "--epochs", str(epochs)]) == 0
     out = capsys.readouterr().out

@@ -89,6 +89,7 @@ def weights(model):
 
 
 @pytest.mark.parametrize("limit", [1200 * KIB, 2048 * KIB, 64 * 1024 * KIB])
+@pytest.mark.always
 def test_a_loader_and_a_model_are_never_over_the_budget(limit, tenths):
     """In 10^5 samples, a tenth of that in the gate."""
     epochs, samples = 4, 2_500 * tenths

@@ -75,6 +75,7 @@ def said(source, threads="2"):
     return done.stdout
 
 
+@pytest.mark.always
 def test_a_child_trains_a_new_model_as_its_parent_does():
     assert (
         said("""

@@ -263,6 +263,7 @@ def test_a_batch_runs_as_a_whole_again_where_there_is_room():
 
 
 @pytest.mark.parametrize("part", [0.85, 0.3])
+@pytest.mark.always
 def test_another_array_takes_the_memory_amid_training(part):
     """Training goes on: re-planned with the same bits, or in micro-batches."""
 

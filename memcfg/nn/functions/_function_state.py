@@ -21,10 +21,10 @@ from memcfg.nn.functions._function_graph import (
     make_spec,
     trace_function,
 )
-from memcfg.runtime import Executor
+from memcfg.runtime import Executor, FirstValue
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable, Sequence
 
     from memcfg.graph import Graph
     from memcfg.nn._network import Weight
@@ -348,14 +348,14 @@ class FunctionState:
         assert self._spec is not None  # a program is loaded
         self._take_over(self._spec)
 
-    def _initial(self, spec: FunctionSpec) -> dict[str, _Array | Callable[[], Any]]:
+    def _initial(self, spec: FunctionSpec) -> dict[str, _Array | FirstValue]:
         """Return values for the state that is not in the arena yet."""
-        values: dict[str, _Array | Callable[[], Any]] = {}
+        values: dict[str, _Array | FirstValue] = {}
         state: list[Weight | Slot] = [*spec.weights, *spec.slots]
         for each in state:
             if each.name not in self._resident:
                 known = self._on_host.get(each.name)
-                values[each.name] = each.first_value if known is None else known
+                values[each.name] = each if known is None else known
         return values
 
     def close(self) -> None:

@@ -48,10 +48,10 @@ class _ForUnits(Initializer):
         """The seed that the caller fixed."""
         return self.initializer.seed
 
-    def draw(self, shape: tuple[int, ...], seed: int) -> np.ndarray:
+    def _draw_into(self, values: np.ndarray, seed: int) -> None:
         """Draw the kernel as a matrix of inputs and units."""
-        matrix = (self.inputs, prod(shape) // self.inputs)
-        return self.initializer.draw(matrix, seed).reshape(shape)
+        matrix = (self.inputs, values.size // self.inputs)
+        self.initializer.draw_into(values.reshape(matrix), seed)
 
 
 def for_units(initializer: Initializer, inputs: int) -> Initializer:

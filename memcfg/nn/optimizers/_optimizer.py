@@ -91,6 +91,15 @@ class Slot(NamedTuple):
             return np.full(self.shape, self.value, self.dtype)
         return np.zeros(self.shape, self.dtype)
 
+    @property
+    def draws_in_place(self) -> bool:
+        """Whether the initial value can be written without an array of its size."""
+        return True
+
+    def draw_into(self, values: np.ndarray) -> None:
+        """Write the initial value into an array of the slot's shape and dtype."""
+        values[...] = self.value
+
 
 @dataclass(frozen=True)
 class Updates:

@@ -52,7 +52,7 @@ from memcfg.nn.training.alternatives._ways_out import Spilling, with_ways_out
 from memcfg.plan import auto, share
 from memcfg.plan.search._floor import lowest_plan
 from memcfg.plan.search._watch import planning_clock
-from memcfg.runtime import Executor
+from memcfg.runtime import Executor, FirstValue
 from memcfg.workspaces import ModelWorkspace, workspace_holders
 
 if TYPE_CHECKING:
@@ -305,7 +305,7 @@ class Session:
             if name in self._resident:
                 return np.asarray(self.executor.read_state(name))
             if name not in self._on_host:
-                self._on_host[name] = self._first_value(name)()
+                self._on_host[name] = self._undrawn(name).first_value()
             return self._on_host[name].copy()
 
     def write(self, name: str, value: Floats) -> None:
@@ -338,22 +338,21 @@ class Session:
         """Return whether a value outlives a step; sums of its parts do not."""
         return name in self._weights or any(name == slot.name for slot in self.slots)
 
-    def _initial(self, graph: Graph) -> dict[str, Floats | Callable[[], Array]]:
+    def _initial(self, graph: Graph) -> dict[str, Floats | FirstValue]:
         """Return values for the state that is not in the arena yet."""
-        values: dict[str, Floats | Callable[[], Array]] = {}
+        values: dict[str, Floats | FirstValue] = {}
         for tensor in (graph.tensors[i] for i in graph.persistent):
             if tensor.name in self._resident:
                 continue
             if tensor.name in self._on_host:
                 values[tensor.name] = self._on_host[tensor.name]
             else:
-                values[tensor.name] = self._first_value(tensor.name)
+                values[tensor.name] = self._undrawn(tensor.name)
         return values
 
-    def _first_value(self, name: str) -> Callable[[], Array]:
-        """Return a function that makes the initial value of a weight or slot."""
-        held = self._slots[name] if name in self._slots else self._weights[name]
-        return held.first_value
+    def _undrawn(self, name: str) -> Weight | Slot:
+        """Return the weight or slot of a name."""
+        return self._slots[name] if name in self._slots else self._weights[name]
 
     # Memory
 

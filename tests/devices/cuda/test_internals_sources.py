@@ -233,5 +233,6 @@ def test_parameters_lie_as_a_kernel_has_them():
         pytest.param("sm_90", "-cubin", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.always
 def test_nvcc_compiles_all_sources(everything, architecture, form):
     assert compile_with_nvcc(everything + sources_of_formulas(), architecture, form)
