@@ -289,8 +289,11 @@ class WeightsError(MemcfgError, ValueError):
     """Weights do not belong to a model, or their file is damaged."""
 
 
-class NonFiniteLossError(MemcfgError, FloatingPointError):
-    """The loss is NaN or infinite, and the step's update was not applied."""
+class NonFiniteLossError(MemcfgError, FloatingPointError, RuntimeError):
+    """The loss is NaN or infinite, and the step's update was not applied.
+
+    It is a RuntimeError too, which Keras's TerminateOnNaN raises.
+    """
 
 
 class KernelError(MemcfgError, RuntimeError):

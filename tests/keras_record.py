@@ -74,7 +74,9 @@ def page(record):
         "",
         "*Passed but for* something are tests whose other checks all pass. *Absent*",
         "is what a test needs of what memcfg documents that it does not have. The",
-        "share is of the tests of what memcfg has.",
+        "share is of the tests of what memcfg has. A module that cannot be collected",
+        "counts as one test: `trainers/trainer_test.py`, whose models are made of the",
+        "trainer of one of Keras's backends.",
         "",
     )
     numbers = ("passed", "but for", "different", "absent")

@@ -90,8 +90,6 @@ ARGUMENTS: dict[str, Reason] = {
     "optional": Reason("all inputs are required", (False,)),
     "aggregation": Reason("a weight is on one device", ("none",)),
     "overwrite_with_gradient": Reason("weights are float32", (False,)),
-    # ops
-    "initial": Reason("use maximum or minimum with a number"),
     # optimizers
     "lr": _RATE,
     "decay": _RATE,

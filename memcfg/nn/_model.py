@@ -110,7 +110,12 @@ from memcfg.nn.training._compile_config import (
     get_times,
 )
 from memcfg.nn.training._crash_facts import describe_call
-from memcfg.nn.training._objectives import check_goals, resolve, warn_of_outputs
+from memcfg.nn.training._objectives import (
+    check_goals,
+    no_loss,
+    resolve,
+    warn_of_outputs,
+)
 from memcfg.nn.training._predictions import Predictions, check_workspace
 from memcfg.nn.training._progress import check_verbose
 from memcfg.nn.training._session import Session, device_of
@@ -225,6 +230,13 @@ _joining = threading.Lock()  # held while models begin to share a lock
 _NEVER_CALLED = ("make_train_function", "make_test_function", "make_predict_function")
 # Methods whose overrides make the steps of a model functions of one's own.
 _STEPS = ("train_step", "test_step", "predict_step", "compute_loss", "compute_metrics")
+# What needs a loss, unless the model has steps of its own.
+_MINIMISE = frozenset(
+    {
+        *("fit", "evaluate", "train_on_batch", "test_on_batch", "plan", "graph"),
+        *("largest_batch", "estimate", "training"),
+    }
+)
 # Live owners of the values of layers: models and functions.
 _owners: WeakValueDictionary[str, Any] = WeakValueDictionary()
 
@@ -258,6 +270,8 @@ class Model(FixedAttributes, Configured):
         tuple or dict like this argument.
     name : str, optional
         The name. By default ``"functional"``, ``"functional_1"``, ...
+    trainable : bool, default True
+        Whether training changes the weights.
     dtype : {"float32", "mixed_bfloat16"} or DTypePolicy, optional
         The policy of the layers without a `dtype` of their own. By default the one set
         by `memcfg.config.set_dtype_policy` when they were made.
@@ -317,11 +331,14 @@ class Model(FixedAttributes, Configured):
         outputs: Symbolic | None = None,
         name: str | None = None,
         *,
+        trainable: bool = True,
         dtype: str | DTypePolicy | None = None,
     ) -> None:
         own = type(self).call is not Model.call or self._has_own_steps
         if inputs is None and outputs is None and own:
             self._begin(name, snake_case(type(self).__name__), dtype)
+            if not trainable:
+                self.trainable = False
             return
         self._begin(name, "functional", dtype)
         if inputs is None or outputs is None:
@@ -332,6 +349,8 @@ class Model(FixedAttributes, Configured):
         starts, takes = symbolic(inputs, "inputs")
         ends, gives = symbolic(outputs, "outputs")
         self._adopt(Network(*from_inner(starts, ends), takes, gives))
+        if not trainable:
+            self.trainable = False
 
     def _begin(self, name: str | None, kind: str | None, dtype: Any) -> None:
         """Initialise an empty model; its lock serialises the steps of threads."""
@@ -394,6 +413,21 @@ class Model(FixedAttributes, Configured):
             mode = {"training": True}
             return Variable.functions.at_once(self._as_layer(), (inputs,), mode)
         return self.predict_on_batch(inputs)
+
+    def compute_output_shape(self, input_shape: Any) -> Any:
+        """Return the shape of the result of inputs of given shapes.
+
+        Parameters
+        ----------
+        input_shape : tuple of (int or None), or list of them
+            The shapes of the model's inputs, with the batch first.
+
+        Returns
+        -------
+        tuple of (int or None), or list of them
+            The shape of the result, or of each result.
+        """
+        return self._as_layer().compute_output_shape(input_shape)
 
     def _as_layer(self) -> Nested:
         """Return the model as a layer for other models."""
@@ -1262,7 +1296,9 @@ class Model(FixedAttributes, Configured):
             If the loss is NaN or infinite; weights and optimizer are as before.
         """
         with self._lock.turn():
-            compiled = self._parts.config or self._compiled("train_on_batch")
+            compiled = self._parts.config
+            if compiled is None or compiled.goals.loss is None:
+                compiled = self._compiled("train_on_batch")
             guard = on_nan == "raise" or check_on_nan(on_nan)
             session, batch = self._batch("train", x, y, sample_weight, class_weight)
             optimizer, totals = compiled.optimizer, session.totals()
@@ -2189,6 +2225,9 @@ class Model(FixedAttributes, Configured):
             raise RuntimeError(
                 f"{what} needs a compiled model: call compile(optimizer, loss) first"
             )
+        own = self._has_own_steps or result.goals.updates_itself
+        if what in _MINIMISE and result.goals.loss is None and not own:
+            raise no_loss()
         return result
 
     def _built_network(self) -> Network:

@@ -5,6 +5,7 @@ Use them in a model's call, or pass one as ``activation=`` of a layer.
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -158,6 +159,26 @@ def _place(x: SymbolicTensor, axis: int, name: str) -> int:
     if not -rank <= place < rank or (place % rank == 0 and not x.whole):
         raise ValueError(f"{name}: {x!r} has no axis {axis} beside the batch")
     return place % rank
+
+
+def _along(op: str, x: SymbolicTensor, axis: Any) -> Any:
+    """Return a softmax along an axis, or along several as along one."""
+    if axis is not None and not isinstance(axis, list | tuple):
+        return Function(op, {"axis": axis})(x)
+    rank = len(x.shape)
+    axes = [_place(x, each, op) for each in (range(rank) if axis is None else axis)]
+    if not axes or len({*axes}) < len(axes):
+        raise ValueError(f"{op}: axes must be different ones, got {axis!r}")
+    order = [*(i for i in range(rank) if i not in axes), *axes]
+    shape = [*x.shape] if x.whole else [None, *x.sample_shape]
+    last = rank - len(axes)
+    moved = Function("transpose", {"axes": tuple(order)})(x)
+    lengths = [shape[i] for i in order]
+    joined = (*lengths[:last], math.prod(int(n or 1) for n in lengths[last:]))
+    y = Function(op, {"axis": -1})(Function("reshape", {"shape": joined})(moved))
+    y = Function("reshape", {"shape": tuple(lengths)})(y)
+    back = tuple(order.index(i) for i in range(rank))
+    return Function("transpose", {"axes": back})(y)
 
 
 @named_operation
@@ -315,22 +336,22 @@ def log_sigmoid(x: SymbolicTensor) -> Any:
 
 
 @_named
-def log_softmax(x: SymbolicTensor, axis: int = -1) -> Any:
-    """Return ``log(softmax(x))`` along an axis.
+def log_softmax(x: SymbolicTensor, axis: Any = -1) -> Any:
+    """Return ``log(softmax(x))`` along an axis, or several.
 
     Parameters
     ----------
     x : SymbolicTensor
         The input.
-    axis : int, default -1
-        The axis; axis 0 is the batch.
+    axis : int or sequence of int, default -1
+        The axis, or the axes; axis 0 is the batch. None: all of a tensor without one.
 
     Returns
     -------
     SymbolicTensor
         The result, of the shape of x.
     """
-    return Function("log_softmax", {"axis": axis})(x)
+    return _along("log_softmax", x, axis)
 
 
 @_named
@@ -466,22 +487,22 @@ def soft_shrink(x: SymbolicTensor, threshold: float = 0.5) -> Any:
 
 
 @_named
-def softmax(x: SymbolicTensor, axis: int = -1) -> Any:
-    """Return ``exp(x) / sum(exp(x))`` along an axis.
+def softmax(x: SymbolicTensor, axis: Any = -1) -> Any:
+    """Return ``exp(x) / sum(exp(x))`` along an axis, or several.
 
     Parameters
     ----------
     x : SymbolicTensor
         The input.
-    axis : int, default -1
-        The axis; axis 0 is the batch.
+    axis : int or sequence of int, default -1
+        The axis, or the axes; axis 0 is the batch. None: all of a tensor without one.
 
     Returns
     -------
     SymbolicTensor
         The result, of the shape of x.
     """
-    return Function("softmax", {"axis": axis})(x)
+    return _along("softmax", x, axis)
 
 
 @_named

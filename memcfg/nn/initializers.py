@@ -299,21 +299,38 @@ class RandomUniform(Initializer):
 
 
 class Constant(Initializer):
-    """Set all elements to one number.
+    """Set all elements to one number, or to those of an array.
 
     Parameters
     ----------
-    value : float, default 0.0
-        The number.
+    value : float or array_like, default 0.0
+        The number, or an array that can be broadcast to the shape.
+
+    Raises
+    ------
+    TypeError
+        If the value is neither a number nor an array of numbers.
     """
 
     __slots__ = ("value",)
 
-    def __init__(self, value: float = 0.0) -> None:
-        self.value = real(value, "Constant: value")
+    def __init__(self, value: Any = 0.0) -> None:
+        if isinstance(value, list | tuple) or np.ndim(value):
+            array = np.array(value)
+            if array.dtype.kind not in "fiub":
+                raise TypeError(f"Constant: value must be numbers, got {value!r}")
+            self.value: Any = array.astype(np.float32)
+        else:
+            self.value = real(value, "Constant: value")
 
     def _draw_into(self, values: np.ndarray, seed: int) -> None:
-        values[...] = self.value
+        try:
+            values[...] = self.value
+        except ValueError:
+            raise ValueError(
+                f"Constant: values of shape {np.shape(self.value)} do not fit a weight "
+                f"of shape {values.shape}"
+            ) from None
 
 
 class Identity(Initializer):
@@ -778,20 +795,27 @@ _BY_NAME: dict[str, type[Initializer]] = {
     "one": Ones,
     "zero": Zeros,
 }
+_BY_CLASS = {kind.__name__: kind for kind in _KINDS} | {
+    "IdentityInitializer": Identity,
+    "OrthogonalInitializer": Orthogonal,
+}
 
 
 def get_initializer(initializer: Any) -> Initializer:
     """Return the initializer of a layer's argument, a name or an instance."""
     if isinstance(initializer, str):
-        if initializer not in _BY_NAME:
+        kind = _BY_NAME.get(initializer) or _BY_CLASS.get(initializer)
+        if kind is None:
             raise unknown("initializer", initializer, sorted(_BY_NAME))
-        return _BY_NAME[initializer]()
+        return kind()
     if isinstance(initializer, type) and issubclass(initializer, Initializer):
         return initializer()
     if isinstance(initializer, dict):
         return get_initializer(deserialize(initializer))
     if inspect.isfunction(initializer):
         return _Function(initializer)
+    if isinstance(initializer, np.ndarray):
+        return Constant(initializer)
     if isinstance(initializer, type) or not callable(
         getattr(initializer, "draw", None)
     ):

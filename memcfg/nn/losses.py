@@ -190,6 +190,8 @@ class Terms:
         shape, of = self.shape(values), self.shape(weight)
         if of == (*shape, 1):  # as targets have an axis that losses do not
             weight, of = self("reshape", (weight,), {"shape": shape}), shape
+        weight = self.fitted(weight, shape)
+        of = self.shape(weight)
         if shape[: len(of)] != of:
             raise ValueError(
                 f"sample weights of shape {of} do not match losses of shape {shape}: "
@@ -198,6 +200,14 @@ class Terms:
         if shape != of:
             values = self.reduce(how, values, range(len(of), len(shape)))
         return self("multiply", (values, weight))
+
+    def fitted(self, weight: int, shape: tuple[int, ...]) -> int:
+        """Append the weight with its axes of length 1 broadcast, of as many axes."""
+        of = self.shape(weight)
+        fits = all(a in (1, b) for a, b in zip(of, shape, strict=False))
+        if of == shape or len(of) != len(shape) or not fits:
+            return weight
+        return self("broadcast_to", (weight,), {"shape": shape})
 
     def spread(self, weight: int, shape: tuple[int, ...]) -> int:
         """Append the weight broadcast to a shape that starts with the weight's."""
@@ -1772,7 +1782,10 @@ def of_samples(kind: Any, required: Sequence[str] = ()) -> Callable[..., Any]:
         )
         axes = getattr(made, "axis", -1)
         whole = not y_pred.whole and (axes is None or len(y_pred.shape) == 1)
-        return Samples(made, whole=whole)([made._matching(y_true, y_pred), y_pred])
+        target = made._matching(y_true, y_pred)
+        if y_pred.sample_dtype == "int32":
+            y_pred = in_dtype(y_pred, "float32")
+        return Samples(made, whole=whole)([target, y_pred])
 
     def call(*args: Any, **options: Any) -> Any:
         given = signature.bind(*args, **options).arguments

@@ -7,6 +7,7 @@ value of the metric is computed from the sums when it is read.
 from __future__ import annotations
 
 import inspect
+import warnings
 from contextlib import suppress
 from functools import partial, wraps
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
@@ -140,6 +141,7 @@ class _Counts:
     __slots__ = (
         "by_label",
         "class_id",
+        "given",
         "label_weights",
         "marks",
         "thresholds",
@@ -158,6 +160,7 @@ class _Counts:
         by_label: bool = False,  # counts of each label, one after the other
         label_weights: Sequence[float] | None = None,
     ) -> None:
+        self.given = [float(each) for each in thresholds]
         self.thresholds = np.asarray(thresholds, np.float32)
         self.class_id = None if class_id is None else integer(class_id, "class_id", 0)
         self.top_k = None if top_k is None else integer(top_k, "top_k")
@@ -176,6 +179,11 @@ class _Counts:
         if self.top_k is not None:
             y_pred = self._largest(terms, y_pred, self.top_k)
         if self.class_id is not None:
+            if len(terms.shape(y_pred)) < 2:
+                raise ValueError(
+                    f"{terms.name}: class_id is of outputs with an axis of classes, "
+                    f"got {terms.shape(y_pred)}"
+                )
             if self.class_id >= units:
                 raise ValueError(
                     f"{terms.name}: class_id must be below the number of outputs, "
@@ -206,7 +214,9 @@ class _Counts:
     def _counts(
         self, terms: Terms, y_true: int, y_pred: int, sample_weight: int | None
     ) -> tuple[int, ...]:
-        inputs = [y_true, y_pred, *([] if sample_weight is None else [sample_weight])]
+        inputs = [y_true, y_pred]
+        if sample_weight is not None:
+            inputs.append(terms.fitted(sample_weight, terms.shape(y_pred)))
         bits = {"threshold_bits": tuple(map(int, self.thresholds.view(np.uint32)))}
         name = f"{terms.name}/counts"
         return terms.builder.apply("threshold_counts", inputs, bits, name=name)
@@ -292,6 +302,44 @@ def _of_own_sums(result: Callable[..., float]) -> Callable[..., float]:
         return 0.0 if sums is None else result(self, sums)
 
     return call
+
+
+class _Total:
+    """A number, or an array, of a metric's state, which is read only.
+
+    It is of the batches that `update_state` added; a model's own are in its logs.
+    """
+
+    __slots__ = ("_metric", "_place", "name")
+
+    dtype = "float32"
+
+    def __init__(self, metric: Metric, place: int, name: str) -> None:
+        self._metric, self._place, self.name = metric, place, name
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape; ``()`` before the first batch where it depends on that."""
+        return self.numpy().shape
+
+    def numpy(self) -> npt.NDArray[np.float32]:
+        """Return the value as an array."""
+        return np.asarray(self._metric._totals()[self._place], np.float32)
+
+    @property
+    def value(self) -> npt.NDArray[np.float32]:
+        """The value as an array."""
+        return self.numpy()
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> Any:
+        made = self.numpy()
+        return made if dtype is None else made.astype(dtype)
+
+    def __float__(self) -> float:
+        return float(self.numpy())
+
+    def __repr__(self) -> str:
+        return f"<{self.name} of metric {self._metric.name!r}: {self.numpy()}>"
 
 
 class _Held(Layer):
@@ -382,9 +430,10 @@ class Metric(FixedAttributes, Configured):
 
     __slots__ = ("_given", "_held", "_of", "_sums", "name")
 
-    count: ClassVar[int] = 2  # the number of ids that `trace` returns
+    sum_count: ClassVar[int] = 2  # the number of ids that `trace` returns
     _labels: ClassVar[bool] = False  # whether targets are integer labels
     _direction: ClassVar[Any] = None  # "up" if larger is better, "down" if smaller is
+    _names: ClassVar[tuple[str, ...]] = ("total", "count")  # of the totals
     # Whether a user's `update_state` says how batches are counted.
     updates_itself: ClassVar[bool] = False
 
@@ -409,8 +458,11 @@ class Metric(FixedAttributes, Configured):
         own = vars(cls)
         if "__init__" in own:
             cls.__init__ = _with_arguments(cls.__init__)  # type: ignore[method-assign]
+        ours = cls.__module__.startswith("memcfg.nn.")
         if "update_state" in own:
-            cls.updates_itself = not cls.__module__.startswith("memcfg.nn.")
+            cls.updates_itself = not ours
+        if not ours and ("update_state" in own or "trace" in own):
+            cls._names = ()  # the totals are the subclass's own
         if "result" in own and len(inspect.signature(own["result"]).parameters) > 1:
             cls.result = _of_own_sums(own["result"])  # type: ignore[method-assign]
 
@@ -489,9 +541,32 @@ class Metric(FixedAttributes, Configured):
         return self.add_variable(shape, initializer, dtype, name=name)
 
     @property
-    def variables(self) -> list[Variable]:
-        """The variables that `add_variable` made."""
-        return [] if self._held is None else self._held.weights
+    def variables(self) -> list[Any]:
+        """The variables that `add_variable` made, or Keras's of this metric, to read.
+
+        Those of a metric of memcfg have a `name`, a `shape` and a value, `numpy()`, of
+        the batches that `update_state` added.
+        """
+        own = [] if self._held is None else self._held.weights
+        return [*(_Total(self, *each) for each in enumerate(self._names)), *own]
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of the result, ``"float32"``."""
+        return "float32"
+
+    def _totals(self) -> Sequence[Any]:
+        """Return the values of Keras's variables of this metric, from the sums."""
+        return [0.0] * len(self._names) if self._sums is None else self._sums
+
+    if not TYPE_CHECKING:  # otherwise type checkers would accept any name
+
+        def __getattr__(self, name: str) -> Any:
+            """Return a total by its name, or explain a missing attribute."""
+            names = type(self)._names
+            if name in names:
+                return _Total(self, names.index(name), name)
+            return super().__getattr__(name)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments of the constructor, as Keras writes them.
@@ -561,7 +636,7 @@ class Metric(FixedAttributes, Configured):
     def reset_state(self) -> None:
         """Forget all batches of `update_state`: variables become 0, as in Keras."""
         self._sums = None
-        for variable in self.variables:
+        for variable in () if self._held is None else self._held.weights:
             variable.assign(np.zeros(variable.shape, np.float32))
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> float:
@@ -587,7 +662,9 @@ class Metric(FixedAttributes, Configured):
 
     def _sums_of(self, y_true: Any, y_pred: Any, *weight: Any) -> Any:
         """Return the numbers of `trace` as tensors."""
-        return _OfMetric(self)([self._matching(y_true, y_pred), y_pred, *weight])
+        target = self._matching(y_true, y_pred)
+        numbers = [losses.in_dtype(each, "float32") for each in (y_pred, *weight)]
+        return _OfMetric(self)([target, *numbers])
 
     def _matching(self, y_true: Any, y_pred: Any) -> Any:
         """Return targets in the shape and the dtype that the metric needs."""
@@ -683,6 +760,7 @@ class Metric(FixedAttributes, Configured):
         if sample_weight is None:
             size = float(np.prod(terms.shape(values)))
             return terms.reduce("sum", values), _count(terms, size)
+        sample_weight = terms.fitted(sample_weight, terms.shape(values))
         weighted = terms.weighted(values, sample_weight)
         return terms.reduce("sum", weighted), terms.reduce("sum", sample_weight)
 
@@ -838,6 +916,8 @@ class _OfValues(_Plain):
         terms = Terms(scope.builder, self.name)
         values, *weight = (scope.builder.cast(each, "float32") for each in given)
         shape = terms.shape(values)
+        if weight:
+            weight = [terms.fitted(weight[0], shape)]
         of = terms.shape(weight[0]) if weight else shape[:1]
         if shape[: len(of)] != of:
             raise ValueError(
@@ -896,6 +976,7 @@ class Sum(_OfValues):
     __slots__ = ()
 
     _how: ClassVar[str] = "sum"
+    _names: ClassVar[tuple[str, ...]] = ("total",)
 
     def result(self, sums: _Sums) -> float:
         """Return the sum.
@@ -1522,34 +1603,42 @@ class _AtThresholds(Metric):
 
     __slots__ = ("thresholds",)
 
+    _which: ClassVar[Any] = ()  # the counts of `_four` that `_names` names
+
     _advice_of_several = "pass one threshold, and use a metric for each threshold"
 
     def _count_at(self, thresholds: Any, name: Any, dtype: Any, **how: Any) -> None:
         """Initialise the metric with its thresholds; others are counted in order."""
         what = f"{type(self).__name__}: a threshold"
         if thresholds is None:
-            self.thresholds: Any = 0.5
-        elif isinstance(thresholds, list | tuple):
-            several = tuple(_unit(each, what) for each in thresholds)
-            if not several:
-                raise ValueError(f"{type(self).__name__}: there is no threshold")
-            self.thresholds = several if len(several) > 1 else several[0]
-        else:
-            self.thresholds = _unit(thresholds, what)
-        ascending = sorted(set(np.ravel(self.thresholds).tolist()))
+            thresholds = 0.5
+        several = isinstance(thresholds, list | tuple)
+        given = thresholds if several else (thresholds,)
+        self.thresholds = [_unit(each, what) for each in given]
+        if not self.thresholds:
+            raise ValueError(f"{type(self).__name__}: there is no threshold")
+        ascending = sorted(set(self.thresholds))
         Metric.__init__(self, dtype, name, _Counts(ascending, **how))
 
     def _several(self, output: SymbolicTensor) -> bool:
         del output
-        return isinstance(self.thresholds, tuple)
+        return len(self.thresholds) > 1
 
     def _at_thresholds(self, values: Any) -> Any:
         """Return numbers by threshold in the order given; a float for one."""
-        if not isinstance(self.thresholds, tuple):
-            return float(values[0])
+        return float(values[0]) if len(self.thresholds) == 1 else self._in_order(values)
+
+    def _in_order(self, values: Any) -> Any:
+        """Return numbers by threshold in the order given."""
         assert isinstance(self._of, _Counts)
         given = np.asarray(self.thresholds, np.float32)
         return np.asarray(values)[np.searchsorted(self._of.thresholds, given)]
+
+    def _totals(self) -> Sequence[Any]:
+        if self._sums is None:
+            return [np.zeros(len(self.thresholds))] * len(self._names)
+        four = _four(self._sums)
+        return [self._in_order(four[which]) for which in self._which]
 
 
 class _Rate(_AtThresholds):
@@ -1605,6 +1694,9 @@ class Precision(_Rate):
 
     __slots__ = ()
 
+    _names: ClassVar[tuple[str, ...]] = ("true_positives", "false_positives")
+    _which: ClassVar[Any] = (0, 1)
+
     def result(self, sums: _Sums) -> Any:
         """Return the ratio, or an array of one for each threshold."""
         tp, fp, _tn, _fn = _four(sums)
@@ -1636,6 +1728,9 @@ class Recall(_Rate):
 
     __slots__ = ()
 
+    _names: ClassVar[tuple[str, ...]] = ("true_positives", "false_negatives")
+    _which: ClassVar[Any] = (0, 3)
+
     def result(self, sums: _Sums) -> Any:
         """Return the ratio, or an array of one for each threshold."""
         tp, _fp, _tn, fn = _four(sums)
@@ -1647,7 +1742,7 @@ class _Count(_AtThresholds):
 
     __slots__ = ()
 
-    _which: ClassVar[int]
+    _names: ClassVar[tuple[str, ...]] = ("accumulator",)
 
     def __init__(
         self,
@@ -1659,7 +1754,7 @@ class _Count(_AtThresholds):
 
     def result(self, sums: _Sums) -> Any:
         """Return the count, or an array of one for each threshold."""
-        return self._at_thresholds(_four(sums)[self._which])
+        return self._at_thresholds(_four(sums)[self._which[0]])
 
 
 class TruePositives(_Count):
@@ -1678,7 +1773,7 @@ class TruePositives(_Count):
 
     __slots__ = ()
 
-    _which = 0
+    _which: ClassVar[Any] = (0,)
 
 
 class FalsePositives(_Count):
@@ -1697,7 +1792,7 @@ class FalsePositives(_Count):
 
     __slots__ = ()
 
-    _which = 1
+    _which: ClassVar[Any] = (1,)
 
 
 class TrueNegatives(_Count):
@@ -1716,7 +1811,7 @@ class TrueNegatives(_Count):
 
     __slots__ = ()
 
-    _which = 2
+    _which: ClassVar[Any] = (2,)
 
 
 class FalseNegatives(_Count):
@@ -1735,7 +1830,7 @@ class FalseNegatives(_Count):
 
     __slots__ = ()
 
-    _which = 3
+    _which: ClassVar[Any] = (3,)
 
 
 def _evenly(metric: Metric, num_thresholds: int, class_id: int | None) -> _Counts:
@@ -1750,7 +1845,38 @@ def _most(constrained: Any, least: float, dependent: Any) -> float:
     return float(np.where(constrained >= least, dependent, 0).max(initial=0))
 
 
-class SensitivityAtSpecificity(Metric):
+class _AtRates(Metric):
+    """A metric of all four counts at many thresholds."""
+
+    __slots__ = ()
+
+    _names: ClassVar[tuple[str, ...]] = (
+        "true_positives",
+        "false_positives",
+        "true_negatives",
+        "false_negatives",
+    )
+
+    @property
+    def thresholds(self) -> list[float]:
+        """The thresholds."""
+        assert isinstance(self._of, _Counts)
+        return self._of.given
+
+    @property
+    def num_thresholds(self) -> int:
+        """The number of thresholds."""
+        return len(self.thresholds)
+
+    def _totals(self) -> Sequence[Any]:
+        """Return the four counts."""
+        assert isinstance(self._of, _Counts)
+        if self._sums is None:
+            return [np.zeros(len(self._of.thresholds))] * 4
+        return _four(self._sums)
+
+
+class SensitivityAtSpecificity(_AtRates):
     """The highest sensitivity over the thresholds with at least a given specificity.
 
     Parameters
@@ -1788,7 +1914,7 @@ class SensitivityAtSpecificity(Metric):
         return _most(_divide(tn, tn + fp), self.specificity, _divide(tp, tp + fn))
 
 
-class SpecificityAtSensitivity(Metric):
+class SpecificityAtSensitivity(_AtRates):
     """The highest specificity over the thresholds with at least a given sensitivity.
 
     Parameters
@@ -1826,7 +1952,7 @@ class SpecificityAtSensitivity(Metric):
         return _most(_divide(tp, tp + fn), self.sensitivity, _divide(tn, tn + fp))
 
 
-class PrecisionAtRecall(Metric):
+class PrecisionAtRecall(_AtRates):
     """The highest precision over the thresholds with at least a given recall.
 
     Parameters
@@ -1864,7 +1990,7 @@ class PrecisionAtRecall(Metric):
         return _most(_divide(tp, tp + fn), self.recall, _divide(tp, tp + fp))
 
 
-class RecallAtPrecision(Metric):
+class RecallAtPrecision(_AtRates):
     """The highest recall over the thresholds with at least a given precision.
 
     Parameters
@@ -1902,7 +2028,7 @@ class RecallAtPrecision(Metric):
         return _most(_divide(tp, tp + fp), self.precision, _divide(tp, tp + fn))
 
 
-class AUC(Metric):
+class AUC(_AtRates):
     """The area under the ROC or precision-recall curve, from counts at thresholds.
 
     Parameters
@@ -1948,7 +2074,6 @@ class AUC(Metric):
         "label_weights",
         "multi_label",
         "num_labels",
-        "num_thresholds",
         "summation_method",
     )
 
@@ -2003,10 +2128,35 @@ class AUC(Metric):
             label_weights=weights,
         )
         super().__init__(dtype, "auc" if name is None else name, counts)
-        self.num_thresholds = len(inner) + 2
         self.curve = curve.upper()
         self.summation_method = summation_method.lower()
         self.from_logits = bool(from_logits)
+
+    @property
+    def thresholds(self) -> list[float]:
+        """The thresholds, among them 0 and 1."""
+        return [0.0, *super().thresholds, 1.0]
+
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor; thresholds only if they were given.
+
+        Returns
+        -------
+        dict
+            As of `Metric.get_config`.
+        """
+        listed = getattr(self, "_given", {}).get("thresholds") is not None
+        inner = self.thresholds[1:-1] if listed else None
+        return super().get_config() | {"thresholds": inner}
+
+    def _totals(self) -> Sequence[Any]:
+        """Return the four counts, with one row a threshold; labels are columns."""
+        if self._sums is None:
+            return [np.zeros(self.num_thresholds)] * 4
+        rows = (np.reshape(each, (-1, self.num_thresholds - 1)) for each in self._sums)
+        tp, fp = (np.pad(each, ((0, 0), (0, 1))).T for each in rows)
+        four = (tp, fp, fp[0] - fp, tp[0] - tp)
+        return four if self.multi_label else [each[:, 0] for each in four]
 
     def target(self, output: SymbolicTensor) -> Target | None:
         """Return None, the loss's target; ValueError for another number of labels."""
@@ -2081,7 +2231,13 @@ class _Score(Metric):
 
     _direction = "up"
 
-    count: ClassVar[int] = 3
+    sum_count: ClassVar[int] = 3
+    _names: ClassVar[tuple[str, ...]] = (
+        "true_positives",
+        "false_positives",
+        "false_negatives",
+        "weights",
+    )
     average: str | None
     threshold: float | None
 
@@ -2135,6 +2291,13 @@ class _Score(Metric):
             terms.reduce("sum", _by_rows(terms, each, sample_weight), (0,))
             for each in (right, chosen, y_true)
         )
+
+    def _totals(self) -> Sequence[Any]:
+        if self._sums is None:
+            return [0.0] * 4
+        right, chosen, true = (np.asarray(each, np.float64) for each in self._sums)
+        four = right, chosen - right, true - right, true
+        return [each.sum() for each in four] if self.average == "micro" else four
 
     def _score(self, sums: _Sums, beta: float) -> Any:
         """Return the average F-beta score of the classes, or those of several."""
@@ -2234,10 +2397,12 @@ class R2Score(Metric):
 
     Parameters
     ----------
-    class_aggregation : {"uniform_average", "variance_weighted_average"}
-        How the scores of the output's units are averaged; uniformly by default.
+    class_aggregation : {"uniform_average", "variance_weighted_average"} or None
+        How the scores of the output's units are averaged; uniformly by default. With
+        None the result is an array of the scores, which logs cannot hold.
     num_regressors : int, default 0
-        Only 0.
+        The number of independent variables that the score is adjusted for, as in Keras
+        by the number of targets. 0: the score is not adjusted.
     name : str, optional
         The name in logs.
     dtype : str, optional
@@ -2249,11 +2414,18 @@ class R2Score(Metric):
         If an argument is out of its range.
     """
 
-    __slots__ = ("class_aggregation",)
+    __slots__ = ("class_aggregation", "num_regressors")
 
     _direction = "up"
 
-    count: ClassVar[int] = 4
+    sum_count: ClassVar[int] = 5
+    _names: ClassVar[tuple[str, ...]] = (
+        "sum",
+        "squared_sum",
+        "residual",
+        "count",
+        "num_samples",
+    )
 
     def __init__(
         self,
@@ -2263,23 +2435,27 @@ class R2Score(Metric):
         dtype: str | None = None,
     ) -> None:
         super().__init__(dtype, name)
-        if class_aggregation not in ("uniform_average", "variance_weighted_average"):
+        known = ("uniform_average", "variance_weighted_average", None)
+        if class_aggregation not in known:
             raise ValueError(
-                "R2Score: class_aggregation must be 'uniform_average' or "
-                f"'variance_weighted_average', got {class_aggregation!r}: a metric is "
-                "one number in the logs"
-            )
-        if num_regressors != 0:
-            raise ValueError(
-                f"R2Score: num_regressors must be 0, got {num_regressors!r}: the score "
-                "is not adjusted"
+                "R2Score: class_aggregation must be 'uniform_average', "
+                f"'variance_weighted_average' or None, got {class_aggregation!r}"
             )
         self.class_aggregation = class_aggregation
+        self.num_regressors = integer(num_regressors, "R2Score: num_regressors", 0)
+
+    _advice_of_several = "pass class_aggregation='uniform_average'"
+
+    def _several(self, output: SymbolicTensor) -> bool:
+        return self.class_aggregation is None and output.sample_shape != (1,)
 
     def trace(
         self, builder: Builder, y_true: int, y_pred: int, sample_weight: int | None
     ) -> tuple[int, ...]:
-        """Append the sums of targets, squared targets, squared errors and weights."""
+        """Append sums: targets, their squares, squared errors, weights, their number.
+
+        As in Keras, the last is of targets, not of samples.
+        """
         self._check(builder, y_true, y_pred, labels=False)
         terms = Terms(builder, self.name)
         if len(terms.shape(y_true)) != 2:
@@ -2293,20 +2469,40 @@ class R2Score(Metric):
             terms.reduce("sum", _by_rows(terms, each, sample_weight), (0,))
             for each in (y_true, square, error)
         )
+        samples, units = terms.shape(y_true)
+        number = _count(terms, float(samples * units))
         if sample_weight is None:
-            return *sums, _count(terms, float(terms.shape(y_true)[0]))
-        return *sums, terms.reduce("sum", sample_weight)
+            return *sums, _count(terms, float(samples)), number
+        return *sums, terms.reduce("sum", sample_weight), number
 
-    def result(self, sums: _Sums) -> float:
+    def result(self, sums: _Sums) -> Any:
         """Return 1 minus the ratio of squared errors to variance, averaged."""
-        total, squares, errors, count = (np.asarray(each, np.float64) for each in sums)
+        each = (np.asarray(each, np.float64) for each in sums)
+        total, squares, errors, count, number = each
         variance = squares - total * total / count
         with np.errstate(divide="ignore", invalid="ignore"):
             score = 1 - errors / variance
         score = np.where(np.isinf(score), 0, score)
         if self.class_aggregation == "uniform_average":
-            return float(score.mean())
-        return float((variance * score).sum() / variance.sum())
+            score = score.mean()
+        elif self.class_aggregation is not None:
+            score = (variance * score).sum() / variance.sum()
+        score = self._adjusted(score, float(number))
+        return score if np.ndim(score) and np.size(score) > 1 else float(np.mean(score))
+
+    def _adjusted(self, score: Any, number: float) -> Any:
+        """Return the score adjusted for the independent variables, if it can be."""
+        if self.num_regressors == 0:
+            return score
+        freedom = number - self.num_regressors - 1
+        if freedom <= 0:
+            warnings.warn(
+                f"R2Score: {number:g} targets are too few to adjust the score for "
+                f"num_regressors={self.num_regressors}: it is not adjusted",
+                stacklevel=4,
+            )
+            return score
+        return 1 - (1 - score) * (number - 1) / freedom
 
 
 class MeanMetricWrapper(Metric):
@@ -2364,7 +2560,8 @@ class _Unions(Metric):
 
     _direction = "up"
 
-    count: ClassVar[int] = 1
+    sum_count: ClassVar[int] = 1
+    _names: ClassVar[tuple[str, ...]] = ("total_confusion_matrix",)
 
     @classmethod
     def from_config(cls, config: Mapping[str, Any]) -> Any:
@@ -2392,7 +2589,7 @@ class _Unions(Metric):
                 f"{kind}: target_class_ids must be below num_classes="
                 f"{self.num_classes}, got {target_class_ids}"
             )
-        self.target_class_ids = tuple(ids)
+        self.target_class_ids = ids
         self.ignore_class = (
             None
             if ignore_class is None

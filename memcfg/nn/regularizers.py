@@ -245,6 +245,7 @@ _REGULARIZERS: dict[str, type[L1 | L2 | L1L2 | OrthogonalRegularizer]] = {
     "L1L2": L1L2,
     "l1": L1,
     "l2": L2,
+    "l1l2": L1L2,  # Keras's name of the class in lower case
     "l1_l2": L1L2,  # as in Keras, it penalises nothing
     "OrthogonalRegularizer": OrthogonalRegularizer,
     "orthogonal_regularizer": OrthogonalRegularizer,
@@ -263,7 +264,7 @@ def get_regularizer(regularizer: Any) -> Regularizer | None:
     if isinstance(regularizer, dict):
         return get_regularizer(deserialize(regularizer))
     if isinstance(regularizer, str):
-        names = [name for name in _REGULARIZERS if name.islower()]
+        names = [name for name in _REGULARIZERS if name.islower() and name != "l1l2"]
         raise unknown("regularizer", regularizer, names)
     raise TypeError(
         "a regularizer must be L1(...), L2(...), L1L2(...) or a name, got "

@@ -1,4 +1,8 @@
-"""Bits and divisors of integers in int32, and neighbours of floats.
+"""Arithmetic, bits and divisors of integers in int32, and neighbours of floats.
+
+The ops ``integer_NAME`` compute what ``NAME`` does of floats, and keep the lower 32
+bits of the result. A quotient or remainder by 0 is 0, a power of a negative exponent is
+the reciprocal without its fraction, and comparisons are 1 or 0.
 
 A shift by a negative number, or by more than the bits that there are, leaves nothing
 but the sign of a right shift. ``next_after`` is the float next to the first operand, in
@@ -70,6 +74,30 @@ def _right(a: Array, b: Array) -> Array:
     return a >> np.where((b >= 0) & (b < _BITS), b, _BITS - 1)
 
 
+def _quotient(a: Array, b: Array) -> Array:
+    return np.where(b == 0, 0, a // np.where(b == 0, 1, b))
+
+
+def _remainder(a: Array, b: Array) -> Array:
+    return np.where(b == 0, 0, a % np.where(b == 0, 1, b))
+
+
+def _truncated(a: Array, b: Array) -> Array:
+    return np.where(b == 0, 0, np.fmod(a, np.where(b == 0, 1, b)))
+
+
+def _power(a: Array, b: Array) -> Array:
+    """Return powers by squaring, in 64 bits without a sign, which wrap around."""
+    base, rest = a.astype(np.uint64), np.maximum(b, 0)
+    result = np.ones_like(base)
+    while rest.any():
+        result = np.where(rest & 1, result * base, result)
+        base, rest = base * base, rest >> 1
+    odd = np.where(b & 1, a, 1)
+    reciprocal = np.where(np.abs(a) == 1, np.where(a < 0, odd, 1), 0)
+    return np.where(b < 0, reciprocal, result.astype(np.int64))
+
+
 def _next_after(a: Array, b: Array) -> Array:
     """Return neighbours in float32, of which the operands are even in float64."""
     with np.errstate(all="ignore"):
@@ -89,6 +117,19 @@ _INTEGERS: dict[str, Callable[[Array, Array], Array]] = {
     "right_shift": _right,
     "greatest_common_divisor": _of_int64(np.gcd),
     "least_common_multiple": _of_int64(np.lcm),
+    "integer_add": _of_int64(np.add),
+    "integer_subtract": _of_int64(np.subtract),
+    "integer_multiply": _of_int64(np.multiply),
+    "integer_maximum": np.maximum,
+    "integer_minimum": np.minimum,
+    "integer_floor_divide": _of_int64(_quotient),
+    "integer_remainder": _of_int64(_remainder),
+    "integer_truncated_remainder": _of_int64(_truncated),
+    "integer_power_of": _of_int64(_power),
+    "integer_less": np.less,
+    "integer_less_equal": np.less_equal,
+    "integer_equal": np.equal,
+    "integer_not_equal": np.not_equal,
 }
 _PAIRS = ((0, 0), (1, 0))
 

@@ -165,3 +165,26 @@ def test_layers_that_take_masks_say_so():
     for kind in kinds:
         assert kind.supports_masking
     assert not nn.Flatten().supports_masking
+
+
+def test_a_layer_that_was_built_is_called():
+    """As layers of Keras's, whose `build` users call to see the weights."""
+
+    class Scaled(nn.Layer):
+        def build(self, input_shape):
+            self.kernel = self.add_weight((input_shape[-1], 2), "ones", name="kernel")
+
+        def call(self, x):
+            return nn.ops.matmul(x, self.kernel)
+
+    layer = Scaled()
+    spec = layer.compute_output_spec(nn.Input((3,)))
+    assert (spec.shape, layer.weights) == ((None, 2), [])
+    layer.build((None, 3))
+    assert [each.shape for each in layer.weights] == [(3, 2)]
+    np.testing.assert_array_equal(layer(np.ones((4, 3), "f4")), np.full((4, 2), 3))
+    model = nn.Sequential([nn.Input((3,)), layer])
+    assert model.count_params() == 6
+    table = nn.layers.ReversibleEmbedding(4, 2)
+    table.build()
+    assert table(np.array([1, 3])).shape == (2, 2)

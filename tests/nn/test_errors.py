@@ -180,7 +180,7 @@ def test_nothing_works_before_compile():
         ({"optimizer": 3}, TypeError, "an optimizer must be"),
         ({"optimizer": nn.SGD}, TypeError, r"pass an optimizer, SGD\(\)"),
         ({"loss": "least"}, ValueError, "unknown loss"),
-        ({"loss": None}, TypeError, "training minimises a loss"),
+        ({"loss": None, "metrics": ["mse"]}, TypeError, "training minimises a loss"),
         ({"metrics": "accuracy"}, TypeError, "metrics is a list"),
         ({"metrics": ["area"]}, ValueError, "unknown metric 'area'"),
         ({"metrics": [3]}, TypeError, "a metric must be a name"),

@@ -148,6 +148,24 @@ def kernel_of(**options):
     return model.get_weights()[0]
 
 
+def test_constants_of_an_array_and_names_of_classes():
+    values = np.arange(6.0).reshape(2, 3)
+    for made in (nn.initializers.Constant(values), nn.initializers.get(values)):
+        np.testing.assert_array_equal(made((2, 3)), values)
+        np.testing.assert_array_equal(made((4, 2, 3)), [values] * 4)
+        again = type(made).from_config(made.get_config())
+        np.testing.assert_array_equal(again((2, 3)), values)
+        with pytest.raises(ValueError, match=r"values of shape \(2, 3\) do not fit"):
+            made((3, 2))
+    with pytest.raises(TypeError, match="value must be numbers"):
+        nn.initializers.Constant(["a"])
+    layer = nn.Dense(3, use_bias=False, kernel_initializer=values)
+    np.testing.assert_array_equal(layer(np.eye(2, dtype="f4")), values)
+    for name in ("HeNormal", "OrthogonalInitializer"):
+        found = nn.initializers.get(name)
+        assert name.startswith(type(found).__name__)
+
+
 def test_the_process_seed_decides():
     nn.set_random_seed(9)
     first = kernel_of()

@@ -432,7 +432,7 @@ def test_wrong_batches_by_number():
     with pytest.raises(TypeError, match="works in parallel"):
         utils.PyDataset(use_multiprocessing=True)
     with pytest.raises(ValueError, match="max_queue_size"):
-        utils.PyDataset(max_queue_size=0)
+        utils.PyDataset(max_queue_size=-1)
 
 
 # Progress

@@ -416,3 +416,33 @@ def test_a_softmax_is_given_a_mask():
         np.testing.assert_allclose(found, expected, atol=1e-6)
     with pytest.raises(TypeError, match="of the rank of the input, 3"):
         nn.layers.Softmax()(nn.Input((3, 4)), mask=nn.Input((3,)))
+
+
+def test_masks_and_modes_follow_the_inputs_of_a_call():
+    """By their places, as in Keras."""
+    x = np.arange(24, dtype="f4").reshape(2, 3, 4)
+    mask = np.array([[1, 1, 0], [0, 1, 0]])
+    pool = nn.layers.GlobalAveragePooling1D()
+    wanted = (x * mask[..., None]).sum(1) / mask.sum(1, keepdims=True)
+    np.testing.assert_allclose(pool(x, mask), wanted, rtol=1e-6)
+    assert (nn.Dropout(0.9, seed=1)(x, True) == 0).mean() > 0.5
+    normal = nn.BatchNormalization()(x, True)
+    np.testing.assert_allclose(normal.mean((0, 1)), np.zeros(4), atol=1e-5)
+    with pytest.raises(TypeError, match="accepts only tensors, got True"):
+        nn.Dense(2)(x, True)
+
+
+def test_masks_of_several_inputs_are_as_many():
+    x = np.zeros((2, 3, 4), np.float32)
+    mask = np.ones((2, 3), np.float32)
+    attention = nn.layers.Attention()
+    assert attention.compute_mask([x, x], [mask, None]) is mask
+    assert attention.compute_mask([x, x], [None, mask]) is None
+    for masks, words in (
+        (mask, "a mask must be a list"),
+        ([mask], "1 masks for 2 inputs"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            nn.layers.Add().compute_mask([x, x], masks)
+    with pytest.raises(ValueError, match="inputs must be a list"):
+        nn.layers.Add().compute_mask(x, [mask, mask])

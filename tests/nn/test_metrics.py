@@ -19,7 +19,7 @@ metrics = mc.nn.metrics
 def measured(metric, *batches):
     """The result over batches, each of targets, outputs and perhaps weights."""
     found = [Traced(metric, *batch).sums() for batch in batches]
-    assert all(len(each) == metric.count for each in found)
+    assert all(len(each) == metric.sum_count for each in found)
     return metric.result([np.sum(each, 0) for each in zip(*found, strict=True)])
 
 
@@ -277,6 +277,13 @@ def test_explained_variance(weighted):
     by = metrics.R2Score("variance_weighted_average")
     expected = (score * variance).sum() / variance.sum()
     assert measured(by, batch) == pytest.approx(expected)
+    assert measured(metrics.R2Score(None), batch) == pytest.approx(score)
+    adjusted = 1 - (1 - score.mean()) * (t.size - 1) / (t.size - 2 - 1)
+    found = measured(metrics.R2Score(num_regressors=2), batch)
+    assert found == pytest.approx(adjusted)
+    with pytest.warns(UserWarning, match="too few to adjust"):
+        found = measured(metrics.R2Score(num_regressors=t.size), batch)
+    assert found == pytest.approx(score.mean())
 
 
 @pytest.mark.parametrize(
@@ -331,8 +338,8 @@ def test_a_loss_is_a_metric_of_its_name():
         (lambda: metrics.AUC(1), ValueError, "must be above 1"),
         (lambda: metrics.F1Score("mean"), ValueError, "average must be 'micro'"),
         (lambda: metrics.FBetaScore(beta=0), ValueError, "beta must be positive"),
-        (lambda: metrics.R2Score(None), ValueError, "class_aggregation must be"),
-        (lambda: metrics.R2Score(num_regressors=2), ValueError, "not adjusted"),
+        (lambda: metrics.R2Score("mean"), ValueError, "class_aggregation must be"),
+        (lambda: metrics.R2Score(num_regressors=-2), ValueError, "zero or more"),
         (
             lambda: metrics.SparseTopKCategoricalAccuracy(from_sorted_ids=True),
             ValueError,
@@ -357,6 +364,49 @@ def test_a_class_is_the_metric_that_it_makes_without_arguments():
     found = model.evaluate(x, y, return_dict=True, verbose=0)
     wanted = np.abs(model.predict(x, verbose=0)).mean()
     assert found["mean_absolute_error"] == pytest.approx(wanted, rel=1e-5)
+
+
+def test_integers_are_numbers_and_axes_of_weights_are_broadcast():
+    """As in Keras: of a call of one's own, not of fit."""
+    y, p, w = np.array([[1, 0], [3, 2]]), np.array([[0, 2], [3, 5]]), [[2], [1]]
+    error = (y - p) ** 2
+    mean = metrics.MeanSquaredError()
+    mean.update_state(y, p, w)
+    assert mean.result() == pytest.approx((error * w).sum() / (2 * np.sum(w)))
+    weights = np.array([[3, 1]])
+    mean.reset_state()
+    mean.update_state(error, error * 0, weights)
+    expected = (error**2 * weights).sum() / (2 * weights.sum())
+    assert mean.result() == pytest.approx(expected)
+    assert metrics.Sum()([[1, 3], [5, 7]], [[1, 0]]) == 6
+    found = metrics.TrueNegatives()([[0, 1], [0, 0]], [[0, 1], [1, 0]], [[4, 2]])
+    assert found == 4 + 2
+
+
+def test_variables_have_the_names_of_keras():
+    mean = metrics.Mean()
+    assert [each.name for each in mean.variables] == ["total", "count"]
+    assert float(mean.total) == 0
+    mean.update_state([1, 3, 5], [1, 1, 0])
+    assert [float(each) for each in mean.variables] == [4, 2]
+    assert float(mean.count) == 2
+    y, p = [[1], [1], [0], [0]], [[0.9], [0.2], [0.6], [0.3]]
+    rate = metrics.Precision(thresholds=[0.5, 0.1])
+    rate.update_state(y, p)
+    assert rate.true_positives.numpy().tolist() == [1, 2]
+    assert rate.false_positives.numpy().tolist() == [1, 2]
+    auc = metrics.AUC(thresholds=[0.5])
+    auc.update_state(y, p)
+    assert auc.thresholds == [0, 0.5, 1]
+    found = {each.name: each.numpy().tolist() for each in auc.variables}
+    assert found == {
+        "true_positives": [2, 1, 0],
+        "false_positives": [2, 1, 0],
+        "true_negatives": [0, 1, 2],
+        "false_negatives": [0, 1, 2],
+    }
+    with pytest.raises(AttributeError, match="'Mean' object has no attribute 'accum"):
+        _ = mean.accumulator
 
 
 def test_a_score_by_unit_reads_rows_of_units():
@@ -487,7 +537,7 @@ def test_batches_at_once_give_what_evaluate_does(kind, name, weighted):
 
 def test_a_metric_of_ones_own_adds_batches():
     class Largest(mc.nn.Metric):
-        count = 1
+        sum_count = 1
 
         def trace(self, builder, y_true, y_pred, sample_weight):
             a = {"axes": (0, 1), "keepdims": False}

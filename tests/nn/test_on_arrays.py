@@ -130,8 +130,82 @@ def test_integers_and_floats_meet_in_float32():
     for name in ("sqrt", "exp", "log", "cos", "tanh", "mean"):
         made = getattr(nn.ops, name)(whole)
         np.testing.assert_allclose(made, getattr(np, name)(whole), rtol=1e-6)
-    with pytest.raises(ValueError, match="add computes floats, not int32"):
-        nn.ops.add(whole, whole)
+
+
+def test_integers_stay_integers_of_all_32_bits():
+    """Beside NumPy, whose integers wrap around as well."""
+    random = np.random.default_rng(0)
+    x, y = random.integers(-(2**31), 2**31, (2, 3, 5)).astype(np.int32)
+    x[0, :2] = -(2**31), 2**31 - 1
+    y[0, 0] = 0
+
+    def check(name, *args, dtype=np.int32, **options):
+        found = getattr(nn.ops, name)(*args, **options)
+        with np.errstate(all="ignore"):
+            wanted = getattr(np, name)(*args, **options)
+        np.testing.assert_array_equal(found, np.asarray(wanted).astype(np.int32))
+        assert np.asarray(found).dtype == dtype
+
+    for name in ("add", "subtract", "multiply", "maximum", "floor_divide", "mod"):
+        check(name, x, y)
+        check(name, x, 70000)
+        check(name, -3, x)
+    check("power", x, np.abs(y) % 9)
+    for name in ("less", "less_equal", "equal", "not_equal", "greater"):
+        check(name, x, y, dtype=np.float32)
+        check(name, x, int(x[1, 1]), dtype=np.float32)
+    for name in ("negative", "absolute", "sign", "square", "trunc", "round"):
+        check(name, x)
+    for name in ("sum", "max", "min", "prod", "argmax", "argmin", "cumsum", "ptp"):
+        for axis in (0, 1):
+            check(name, x, axis=axis)
+        check(name, x)
+    for name in ("sort", "argsort"):
+        check(name, np.where(y > 0, x, 7), axis=1)
+    check("where", y > 0, x, y)
+    check("tril", x)
+    check("take", x, np.array([2, 0]), axis=1)
+    check("clip", x, -3, 5)
+    assert nn.ops.add(x, 2.0).dtype == nn.ops.mean(x).dtype == np.float32
+    with pytest.raises(ValueError, match="integers are computed in int32"):
+        nn.ops.add(x, np.array([2**31]))
+
+
+def test_arrays_are_numbers_where_an_op_needs_them():
+    x = np.arange(16, dtype=np.float32).reshape(1, 4, 4)
+    places = np.array([0, 1, 2])
+    np.testing.assert_array_equal(
+        nn.ops.slice(x, places, np.array([1, 2, 2])), x[:, 1:3, 2:]
+    )
+    np.testing.assert_array_equal(nn.ops.reshape(x, np.array([2, 8])).shape, (2, 8))
+    np.testing.assert_array_equal(nn.ops.reshape(x, 16), x.reshape(-1))
+    quarter = nn.ops.quantile(x, np.array([0.25, 0.5]))
+    np.testing.assert_allclose(quarter, np.quantile(x, [0.25, 0.5]), rtol=1e-6)
+    assert nn.ops.argmax(x, keepdims=True).shape == (1, 1, 1)
+    blocks = nn.ops.depth_to_space(x.reshape(1, 2, 2, 4), 2)
+    np.testing.assert_array_equal(blocks[0, :2, :2, 0], [[0, 1], [2, 3]])
+    np.testing.assert_array_equal(
+        nn.ops.space_to_depth(blocks, 2), x.reshape(1, 2, 2, 4)
+    )
+    whole = np.array([[1, 2], [3, 4]])
+    np.testing.assert_allclose(nn.ops.matmul(whole, x[0, :2]), whole @ x[0, :2])
+    np.testing.assert_allclose(nn.ops.logical_and(x, True), x != 0)
+
+
+def test_a_softmax_along_several_axes():
+    x = np.random.default_rng(0).normal(size=(2, 3, 4, 5)).astype("f4")
+    for axis in ((1, 3), [-1, 2], None):
+        axes = None if axis is None else tuple(axis)
+        wanted = np.exp(x) / np.exp(x).sum(axes, keepdims=True)
+        found = nn.ops.softmax(x, axis=axis)
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
+        found = nn.activations.log_softmax(x, axis=axis)
+        np.testing.assert_allclose(found, np.log(wanted), rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="axes must be different ones"):
+        nn.ops.softmax(x, axis=(1, -3))
+    model = nn.Model(start := nn.Input((3, 4)), nn.ops.softmax(start, (1, 2)))
+    found = model.predict(x[..., 0], verbose=0).sum((1, 2))
+    np.testing.assert_allclose(found, [1, 1], rtol=1e-6)
 
 
 def test_ops_take_numbers_and_lists():
@@ -206,3 +280,45 @@ def test_a_loss_that_keeps_the_numbers_of_samples():
         model = nn.Sequential([nn.Input((2,)), nn.Dense(2)])
         with pytest.raises(ValueError, match="minimises a single number"):
             model.compile("sgd", loss)
+
+
+@pytest.mark.parametrize("kind", ["SimpleRNN", "LSTM", "GRU"])
+def test_states_are_kept_between_calls(kind):
+    """Two halves of a sequence are the whole one."""
+    x = np.random.default_rng(0).normal(size=(2, 6, 4)).astype("f4")
+    layer = getattr(nn, kind)(3, stateful=True)
+    first = layer(x[:, :3])
+    second = layer(x[:, 3:])
+    layer.reset_state()
+    np.testing.assert_allclose(layer(x[:, :3]), first, rtol=1e-6)
+    whole = getattr(nn, kind)(3, return_sequences=True)
+    whole.build(x.shape)
+    whole.set_weights(layer.get_weights()[:3])
+    np.testing.assert_allclose(whole(x)[:, -1], second, rtol=1e-5, atol=1e-6)
+
+
+def test_attention_is_called_in_several_ways():
+    x = np.random.default_rng(0).normal(size=(2, 5, 4)).astype("f4")
+    layer = nn.layers.MultiHeadAttention(2, 3)
+    layer.build(query_shape=x.shape, value_shape=x.shape, key_shape=x.shape)
+    plain = layer(x, x)
+    values, scores = layer(x, x, return_attention_scores=True)
+    np.testing.assert_allclose(values, plain, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(scores.sum(-1), np.ones((2, 2, 5)), rtol=1e-5)
+    causal = layer(x, x, use_causal_mask=True)
+    mask = np.tril(np.ones((2, 5, 5), "f4"))
+    masked = layer(x, x, attention_mask=mask)
+    np.testing.assert_allclose(causal, masked, rtol=1e-5, atol=1e-6)
+    assert layer(nn.Input((5, 4)), nn.Input((5, 4))).shape == (None, 5, 4)
+    assert layer.compute_output_shape((2, 5, 4), (2, 3, 4), None) == (2, 5, 4)
+    wide = nn.layers.MultiHeadAttention(2, 3, output_shape=(2, 3))
+    flat = nn.layers.MultiHeadAttention(2, 3, output_shape=6)
+    assert wide(x, x).shape == (2, 5, 2, 3)
+    flat.build(x.shape, x.shape)
+    flat.set_weights(
+        [
+            w.reshape(v.shape)
+            for w, v in zip(wide.get_weights(), flat.weights, strict=True)
+        ]
+    )
+    np.testing.assert_allclose(wide(x, x).reshape(2, 5, 6), flat(x, x), rtol=1e-5)

@@ -119,6 +119,14 @@ CASES = {  # op -> of two tensors of 3 x 4 a sample, above 0
         lambda k, x, y: k.where(k.equal(x, k.maximum(x, y)), x, y),
         lambda x, y: np.maximum(x, y),
     ),
+    "max of at least": (
+        lambda k, x, y: k.max(x, axis=-1, initial=0.75) * y[..., 0],
+        lambda x, y: x.max(-1, initial=0.75) * y[..., 0],
+    ),
+    "min of at most": (
+        lambda k, x, y: k.min(x, axis=-1, initial=0.5) * y[..., 0],
+        lambda x, y: x.min(-1, initial=0.5) * y[..., 0],
+    ),
     "get_item": (
         lambda k, x, y: k.get_item(x, (slice(None), 1)),
         lambda x, y: x[:, 1],
@@ -308,8 +316,6 @@ def test_what_cannot_be_is_told():
         ops.add(None, 2.0)
     with pytest.raises(TypeError, match="symbolic indices can only select rows"):
         ops.take(x, x, axis=1)
-    with pytest.raises(TypeError, match="Keras argument 'initial': use maximum"):
-        ops.max(x, axis=1, initial=0.0)
     with pytest.raises(AttributeError, match=r"eig.*: numbers are real: use eigh"):
         _ = ops.eig
 

@@ -163,3 +163,20 @@ def test_penalties_of_inner_layers_count(kind, wrap):
 
 def in_a_model_of_steps(layer):
     return mc.nn.Sequential([mc.nn.Input((3,)), layer])
+
+
+def test_each_regularizer_is_a_loss_of_its_own():
+    x = np.arange(6, dtype="f4").reshape(2, 3)
+    layer = mc.nn.Dense(
+        2, kernel_regularizer=mc.nn.regularizers.L1(0.1), bias_regularizer="l2"
+    )
+    model = mc.nn.Model(start := mc.nn.Input((3,)), layer(start))
+    layer.set_weights([np.arange(6, dtype="f4").reshape(3, 2), np.array([2, 3], "f4")])
+
+    @mc.function
+    def losses(x):
+        model(x)
+        return model.losses
+
+    found = losses(x)
+    np.testing.assert_allclose(found, [0.1 * 15, 0.01 * 13], rtol=1e-6)

@@ -473,8 +473,14 @@ def test_a_frequency_of_validation_is_a_count_or_epochs():
 
 def test_compile_has_keras_default_optimizer_and_wants_a_loss():
     model = nn.Sequential([nn.Input((3,)), nn.Dense(2)])
+    x, y = np.ones((4, 3), np.float32), np.ones((4, 2), np.float32)
+    model.compile("sgd")
+    assert model.predict(x, verbose=0).shape == (4, 2)
+    for use in (model.fit, model.evaluate, model.train_on_batch, model.test_on_batch):
+        with pytest.raises(TypeError, match="there is none: pass loss='mse'"):
+            use(x, y)
     with pytest.raises(TypeError, match="there is none: pass loss='mse'"):
-        model.compile("sgd")
+        model.compile("sgd", metrics=["mse"])
     model.compile(loss="mse")
     assert isinstance(model.optimizer, nn.optimizers.RMSprop)
 

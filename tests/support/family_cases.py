@@ -38,6 +38,10 @@ EXACT = {
     ),
     *("bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"),
     *("greatest_common_divisor", "least_common_multiple", "next_after"),
+    *("integer_add", "integer_subtract", "integer_multiply", "integer_maximum"),
+    *("integer_minimum", "integer_floor_divide", "integer_remainder"),
+    *("integer_truncated_remainder", "integer_power_of", "integer_less"),
+    *("integer_less_equal", "integer_equal", "integer_not_equal"),
     *("triangle", "frames"),
     *("concatenate", "split", "transpose", "slice", "pad", "reverse", "broadcast_to"),
     *("fill", "flatten", "reshape", "reduce_max", "max_pool2d", "max_pool2d_inference"),
@@ -463,6 +467,10 @@ def integer_cases():
     for name in (
         *("bitwise_and", "bitwise_or", "bitwise_xor", "left_shift", "right_shift"),
         *("greatest_common_divisor", "least_common_multiple"),
+        *("integer_add", "integer_subtract", "integer_multiply", "integer_maximum"),
+        *("integer_minimum", "integer_floor_divide", "integer_remainder"),
+        *("integer_truncated_remainder", "integer_power_of", "integer_less"),
+        *("integer_less_equal", "integer_equal", "integer_not_equal"),
     ):
         yield case(name, [a, b])
         yield case(name, [a.reshape(11, 11)[:, :7], b.reshape(11, 11)[:, 4:]])

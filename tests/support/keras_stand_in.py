@@ -28,7 +28,8 @@ import memcfg as mc
 FOREIGN = ("grain", "jax", "tensorflow", "torch", "torch_xla", "flax", "orbax")
 ROOMS = {
     *("activations", "callbacks", "constraints", "initializers", "layers", "losses"),
-    *("metrics", "models", "ops", "optimizers", "random", "regularizers", "utils"),
+    *("metrics", "models", "ops", "optimizers", "random", "regularizers", "saving"),
+    "utils",
 }
 # Modules that tests take what they expect from: functions of shapes alone.
 _REAL = ("keras.src.testing.test_utils", "keras.src.backend.common.backend_utils")
@@ -78,6 +79,9 @@ class Absent:
         return (type("Absent", (_NeverMade,), {"absent": self.__name__}),)
 
     def __instancecheck__(self, instance):
+        return False
+
+    def __subclasscheck__(self, subclass):
         return False
 
     def __iter__(self):
@@ -311,7 +315,7 @@ class _Operation:
         settings = dict(zip(names, self._args, strict=False)) | self._options
         return self._function(*tensors, **settings, **options)
 
-    symbolic_call = compute_output_spec = __call__
+    call = symbolic_call = compute_output_spec = __call__
 
 
 _FUNCTIONS = {
@@ -331,6 +335,10 @@ def _own_names(parts):
     return BACKEND if first in ("backend", "config") and last != "numpy" else {}
 
 
+# Names of Keras's sources whose public names are others.
+_EXPORTED = {"Functional": "Model", "GroupedQueryAttention": "GroupQueryAttention"}
+
+
 def _find(parts, name):
     """Return what a name of a module of Keras's is in memcfg."""
     places = [mc.nn]
@@ -340,14 +348,14 @@ def _find(parts, name):
         places.insert(0, mc.nn.optimizers.schedules)
     if parts[-1:] == ["numpy"]:
         places.insert(0, mc.nn.ops)
-    name = {"Functional": "Model"}.get(name, name)
+    name = _EXPORTED.get(name, name)
+    if parts[:1] == ["ops"] and name[0].isupper() and name.lower() in _FUNCTIONS:
+        return functools.partial(_Operation, _FUNCTIONS[name.lower()])
     rooms = (getattr(mc.nn, room) for room in sorted(ROOMS))
     places += [room for room in rooms if name in room.__all__ and name[0].isupper()]
     for place in places:
         if hasattr(place, name):
             return getattr(place, name)
-    if parts[:1] == ["ops"] and name.lower() in _FUNCTIONS:
-        return functools.partial(_Operation, _FUNCTIONS[name.lower()])
     if not parts and name in BACKEND:
         return BACKEND[name]
     return Absent(".".join([*parts, name]))

@@ -1,4 +1,5 @@
-// Bits and divisors of int32, element by element, and the float next to another.
+// Arithmetic, bits and divisors of int32, element by element, and the float next to
+// another.
 #include <cmath>
 #include <cstdint>
 #include <numeric>
@@ -40,6 +41,56 @@ Index divisor_of(Index a, Index b) {
 Index multiple_of(Index a, Index b) {
   return static_cast<Index>(std::lcm(std::int64_t{a}, std::int64_t{b}));
 }
+// Results of arithmetic are their lower 32 bits.
+Index low_bits(std::int64_t value) {
+  return static_cast<Index>(static_cast<Bits>(static_cast<std::uint64_t>(value)));
+}
+Index sum_of(Index a, Index b) {
+  return low_bits(std::int64_t{a} + b);
+}
+Index difference_of(Index a, Index b) {
+  return low_bits(std::int64_t{a} - b);
+}
+Index product_of(Index a, Index b) {
+  return low_bits(std::int64_t{a} * b);
+}
+Index larger_of(Index a, Index b) {
+  return a < b ? b : a;
+}
+Index smaller_of(Index a, Index b) {
+  return b < a ? b : a;
+}
+// Division by 0 gives 0. In 64 bits, in which -2^31 has a negative.
+Index truncated_of(Index a, Index b) {
+  return b == 0 ? 0 : static_cast<Index>(std::int64_t{a} % b);
+}
+Index remainder_of(Index a, Index b) {
+  const Index rest = truncated_of(a, b);
+  return rest != 0 && (rest < 0) != (b < 0) ? rest + b : rest;
+}
+Index quotient_of(Index a, Index b) {
+  return b == 0 ? 0 : low_bits((std::int64_t{a} - remainder_of(a, b)) / b);
+}
+Index power_of(Index a, Index b) {
+  if (b < 0) return a == 1 || (a == -1 && b % 2 == 0) ? 1 : a == -1 ? -1 : 0;
+  Bits result = 1, base = static_cast<Bits>(a);
+  for (; b > 0; b >>= 1, base *= base) {
+    if ((b & 1) != 0) result *= base;
+  }
+  return static_cast<Index>(result);
+}
+Index less_of(Index a, Index b) {
+  return a < b ? 1 : 0;
+}
+Index less_equal_of(Index a, Index b) {
+  return a <= b ? 1 : 0;
+}
+Index equal_of(Index a, Index b) {
+  return a == b ? 1 : 0;
+}
+Index not_equal_of(Index a, Index b) {
+  return a != b ? 1 : 0;
+}
 float next_of(float a, float b) {
   return std::nextafter(a, b);
 }
@@ -70,6 +121,19 @@ const KernelType kLeft{"left_shift", make<Index, left_of>};
 const KernelType kRight{"right_shift", make<Index, right_of>};
 const KernelType kDivisor{"greatest_common_divisor", make<Index, divisor_of>};
 const KernelType kMultiple{"least_common_multiple", make<Index, multiple_of>};
+const KernelType kSum{"integer_add", make<Index, sum_of>};
+const KernelType kDifference{"integer_subtract", make<Index, difference_of>};
+const KernelType kProduct{"integer_multiply", make<Index, product_of>};
+const KernelType kLarger{"integer_maximum", make<Index, larger_of>};
+const KernelType kSmaller{"integer_minimum", make<Index, smaller_of>};
+const KernelType kQuotient{"integer_floor_divide", make<Index, quotient_of>};
+const KernelType kRemainder{"integer_remainder", make<Index, remainder_of>};
+const KernelType kTruncated{"integer_truncated_remainder", make<Index, truncated_of>};
+const KernelType kPower{"integer_power_of", make<Index, power_of>};
+const KernelType kLess{"integer_less", make<Index, less_of>};
+const KernelType kLessEqual{"integer_less_equal", make<Index, less_equal_of>};
+const KernelType kEqual{"integer_equal", make<Index, equal_of>};
+const KernelType kNotEqual{"integer_not_equal", make<Index, not_equal_of>};
 const KernelType kNext{"next_after", make<float, next_of>};
 
 }  // namespace

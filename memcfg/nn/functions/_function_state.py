@@ -148,6 +148,14 @@ class FunctionState:
 
     # What an optimizer asks of the owner of its state
 
+    def _reset_state(self, layer: Layer) -> None:
+        """Reset the state of a layer that is kept between calls."""
+        with self._lock.turn():
+            self._gather()
+            for weight in self._names.values():
+                if weight.hidden and weight.layer is layer:
+                    self.write(weight.name, weight.first_value())
+
     def _built_session(self) -> FunctionState:
         return self
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from memcfg.nn.functions._recorder import recorded
 from memcfg.nn.layers._layer import Layer, Node, Scope, Variable
+from memcfg.nn.layers._operators import Applied
 from memcfg.nn.training._tracing import penalty
 
 if TYPE_CHECKING:
@@ -18,27 +19,23 @@ __all__ = ["losses_of"]
 
 
 class LossesOfCall(Layer):
-    """The sum of what a call adds to the loss, and of penalties on weights."""
+    """The sum of what a call adds to the loss."""
 
-    __slots__ = ("node", "regularizers")
+    __slots__ = ("node",)
 
     arity: ClassVar[int | None] = None
 
-    def __init__(self, call: Node, regularizers: Sequence[Any]) -> None:
+    def __init__(self, call: Node) -> None:
         super().__init__()
         self.node = call
-        self.regularizers = regularizers
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the sum; inputs are the results of the call, and the weights."""
+        """Append the sum; inputs are the results of the call."""
         builder, batch = scope.builder, scope.builder.shape(inputs[0])[0]
         terms = [
             penalty(builder, *each, batch)
             for each in scope.penalties[scope.spans.get(self.node, slice(0))]
         ]
-        weights = inputs[len(self.node.outputs) :]
-        for regularizer, weight in zip(self.regularizers, weights, strict=True):
-            terms.append(regularizer.trace(builder, weight))
         if not terms:
             value = {"shape": (), "value": 0.0, "dtype": "float32"}
             terms = list(scope.apply("fill", (), value))
@@ -49,9 +46,10 @@ class LossesOfCall(Layer):
 
 
 def losses_of(model: Any) -> list[SymbolicTensor]:
-    """Return the losses of a model's last call in a function, as one sum.
+    """Return the losses of a model's last call in a function.
 
-    If only parts of it are called, these are the losses of the last call of each.
+    What the call adds is one sum, and each regularizer of a weight is another loss. If
+    only parts of the model are called, these are the losses of the last call of each.
     """
     recording = recorded(f"{type(model).__name__}.losses")
     own = model._as_layer()
@@ -81,14 +79,14 @@ def _losses_of_part(layer: Layer, recording: Recording) -> list[SymbolicTensor]:
     }
     model = getattr(layer, "model", None)
     added = () if model is None else model._built_network().losses
-    if not penalised and not any(map(_adds, leaves)) and not added:
-        return []
-    symbols = [
-        recording.symbol(Variable(leaf, index, leaf.name)) for leaf, index in penalised
-    ]
-    made = LossesOfCall(call, list(penalised.values()))
-    inputs = (*call.outputs, *symbols)
-    return list(Node(made, inputs, [((), "float32")], whole=True).outputs)
+    losses: list[SymbolicTensor] = []
+    if any(map(_adds, leaves)) or added:
+        scalar = [((), "float32")]
+        losses += Node(LossesOfCall(call), call.outputs, scalar, whole=True).outputs
+    for (leaf, index), regularizer in penalised.items():
+        weight = recording.symbol(Variable(leaf, index, leaf.name))
+        losses.append(Applied(regularizer)(weight))
+    return losses
 
 
 def _adds(layer: Layer) -> bool:

@@ -222,7 +222,12 @@ def targets_of(wanted: Wanted | None, y: Any, what: str) -> tuple[list[Any], lis
     targets, places = wanted.targets, wanted.places
     if len(places) < len(targets.names):  # some outputs have no loss
         if isinstance(y, dict):
-            y = {name: each for name, each in y.items() if each is not None}
+            without = {*targets.names} - {targets.names[i] for i in places}
+            y = {
+                name: each
+                for name, each in y.items()
+                if each is not None and name not in without
+            }
         elif isinstance(y, list | tuple) and len(y) == len(targets.names):
             y = [y[i] for i in places]
         targets = Structure(targets.kind, tuple(targets.names[i] for i in places))

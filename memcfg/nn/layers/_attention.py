@@ -75,6 +75,14 @@ class _Attending:
             )
         self._call = call
 
+    def _computed(self: Any, *args: Any) -> Any:
+        """Return the result of a call on arrays, which may differ from other calls."""
+        before, self._call = self._call, None
+        try:
+            return Variable.functions.at_once(self, args, {})
+        finally:
+            self._call = before
+
     def _arguments_of(self: Any, node: Node) -> tuple[Sequence[Any], dict[str, Any]]:
         """Return the list of sequences, and the options of the call."""
         _, options = node.details or ((), {})
@@ -152,6 +160,27 @@ def _reshape(scope: Scope, tensor: int, *shape: int) -> int:
     return _apply(scope, "reshape", tensor, shape=shape)
 
 
+def _build(layer: Any, query: Any, value: Any, key: Any) -> None:
+    """Create the weights of a layer of heads for shapes, or for a list of them."""
+    shapes = [query, value, key] if value is not None else [*query]
+    given = [each for each in shapes if each is not None]
+    before, layer._call = layer._call, CallOptions(key=len(given) > 2)
+    try:
+        Layer.build(layer, given)
+    finally:
+        layer._call = before
+
+
+def _shape_of_result(layer: Any, *shapes: Any) -> Any:
+    """Return the shape of the result of sequences of given shapes, or None."""
+    before, layer._call = layer._call, None
+    try:
+        given = [each for each in shapes if each is not None]
+        return Layer.compute_output_shape(layer, *given)
+    finally:
+        layer._call = before
+
+
 class Attention(_Attending, Layer):
     """Dot-product attention of ``[query, value]`` or ``[query, value, key]``.
 
@@ -183,6 +212,7 @@ class Attention(_Attending, Layer):
     __slots__ = ("_call", "dropout", "score_mode", "use_scale")
 
     takes_mask: ClassVar[bool] = True
+    _keeps_first_mask: ClassVar[bool] = True
 
     def __init__(
         self,
@@ -215,7 +245,7 @@ class Attention(_Attending, Layer):
         """
         if are_arrays(inputs, mask):
             options = (mask, training, return_attention_scores, use_causal_mask)
-            return Variable.functions.at_once(self, (inputs, *options), {})
+            return self._computed(inputs, *options)
         if not isinstance(inputs, list | tuple) or len(inputs) not in (2, 3):
             raise ValueError(
                 f"layer {self.name!r} ({type(self).__name__}) must be called on a list "
@@ -332,6 +362,7 @@ class AdditiveAttention(_Attending, Layer):
     _has_products: ClassVar[bool] = False
 
     takes_mask: ClassVar[bool] = True
+    _keeps_first_mask: ClassVar[bool] = True
     _masked = Attention._masked
     __call__ = Attention.__call__
     trace = Attention.trace
@@ -381,7 +412,7 @@ class MultiHeadAttention(_Attending, Layer):
         The fraction of the scores to drop while training.
     use_bias : bool, default True
         Whether the projections have biases.
-    output_shape : int, optional
+    output_shape : int or sequence of int, optional
         The number of features of the output, by default those of the query.
     attention_axes, sliding_window : None
         Not supported; attention is over all steps.
@@ -441,7 +472,7 @@ class MultiHeadAttention(_Attending, Layer):
         value_dim: int | None = None,
         dropout: float = 0.0,
         use_bias: bool = True,
-        output_shape: int | None = None,
+        output_shape: int | Sequence[int] | None = None,
         attention_axes: int | Sequence[int] | None = None,
         sliding_window: None = None,
         flash_attention: bool | None = None,
@@ -468,9 +499,13 @@ class MultiHeadAttention(_Attending, Layer):
         self.key_dim = integer(key_dim, f"{kind}: key_dim")
         value_dim = key_dim if value_dim is None else value_dim
         self.value_dim = integer(value_dim, f"{kind}: value_dim")
-        self.output_shape = (
-            None if output_shape is None else integer(output_shape, "output_shape")
-        )
+        if isinstance(output_shape, list | tuple) and output_shape:
+            given: Any = tuple(integer(n, "output_shape") for n in output_shape)
+        else:
+            given = (
+                None if output_shape is None else integer(output_shape, "output_shape")
+            )
+        self.output_shape: int | tuple[int, ...] | None = given
         self.use_bias = bool(use_bias)
         self.kernel_initializer = get_initializer(kernel_initializer)
         self.bias_initializer = get_initializer(bias_initializer)
@@ -523,8 +558,7 @@ class MultiHeadAttention(_Attending, Layer):
         masks = query_mask, value_mask, key_mask, attention_mask
         if are_arrays(query, value, key, masks):
             modes = return_attention_scores, training, use_causal_mask
-            given = (query, value, key, *masks, *modes)
-            return Variable.functions.at_once(self, given, {})
+            return self._computed(query, value, key, *masks, *modes)
         if self.flash_attention and return_attention_scores:
             raise ValueError(
                 f"layer {self.name!r}: with flash_attention=True there are no scores "
@@ -546,6 +580,18 @@ class MultiHeadAttention(_Attending, Layer):
         )
         return Layer.__call__(self, [query, value, *optional], training=training)
 
+    def build(  # type: ignore[override]
+        self, query_shape: Any, value_shape: Any = None, key_shape: Any = None
+    ) -> None:
+        """Create the weights for the shapes of the query, the value and the key."""
+        _build(self, query_shape, value_shape, key_shape)
+
+    def compute_output_shape(
+        self, query_shape: Any, value_shape: Any, key_shape: Any = None
+    ) -> Any:
+        """Return the shape of the result for those of the query, value and key."""
+        return _shape_of_result(self, query_shape, value_shape, key_shape)
+
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Return kernel and bias of query, key, value and output."""
         query, value = shapes[:2]
@@ -559,9 +605,10 @@ class MultiHeadAttention(_Attending, Layer):
         ):
             shape = (features, self.num_heads, size)
             result += self._pair(part, shape, shape[1:])
-        features = query[-1] if self.output_shape is None else self.output_shape
-        shape = (self.num_heads, self.value_dim, features)
-        return (*result, *self._pair("attention_output", shape, shape[2:]))
+        wanted = query[-1] if self.output_shape is None else self.output_shape
+        lengths = wanted if isinstance(wanted, tuple) else (wanted,)
+        last = (self.num_heads, self.value_dim, *lengths)
+        return (*result, *self._pair("attention_output", last, last[2:]))
 
     def _pair(self, part: str, shape: Shape, bias: Shape) -> list[WeightSpec]:
         result = [WeightSpec(f"{part}_kernel", shape, self.kernel_initializer)]
@@ -602,13 +649,18 @@ class MultiHeadAttention(_Attending, Layer):
             scale = 1 / math.sqrt(builder.shape(heads[0])[-1])
             y = self._attend_in_blocks(scope, heads, masks, scale)
         out = scope.weights["attention_output_kernel"]
-        count, size, features = builder.shape(out)
-        width = count * size
+        count, size, *lengths = builder.shape(out)
+        width, features = count * size, math.prod(lengths)
         rows = _reshape(scope, y, batch, steps, width)
         kernel = _reshape(scope, out, width, features)
         (y,) = scope.apply("dense", (rows, kernel))
         if self.use_bias:
-            (y,) = scope.apply("bias", (y, scope.weights["attention_output_bias"]))
+            bias = scope.weights["attention_output_bias"]
+            if len(lengths) > 1:
+                bias = _reshape(scope, bias, features)
+            (y,) = scope.apply("bias", (y, bias))
+        if len(lengths) > 1:
+            y = _reshape(scope, y, batch, steps, *lengths)
         return (y, weights) if options.scores else y
 
     def _attend_to_all(
@@ -785,6 +837,18 @@ class GroupQueryAttention(_Attending, Layer):
     _masks = MultiHeadAttention._masks
     _project = MultiHeadAttention._project
     _regularized = MultiHeadAttention._regularized
+
+    def build(  # type: ignore[override]
+        self, query_shape: Any, value_shape: Any = None, key_shape: Any = None
+    ) -> None:
+        """Create the weights for the shapes of the query, the value and the key."""
+        _build(self, query_shape, value_shape, key_shape)
+
+    def compute_output_shape(
+        self, query_shape: Any, value_shape: Any, key_shape: Any = None
+    ) -> Any:
+        """Return the shape of the result for those of the query, value and key."""
+        return _shape_of_result(self, query_shape, value_shape, key_shape)
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Return kernel and bias of query, key, value and output."""

@@ -40,6 +40,7 @@ from memcfg.nn.exchange._configs import (
 )
 from memcfg.nn.initializers import get_initializer
 from memcfg.nn.layers._input_spec import check_inputs
+from memcfg.nn.layers._integers import of_integers
 from memcfg.nn.regularizers import get_regularizer
 from memcfg.ops import op_type
 
@@ -98,24 +99,20 @@ OpenShape = tuple[int | None, ...]  # the same; None is an axis of any length
 # of any length. Both divide by powers of two, for networks that halve and double.
 LENGTHS = (96, 160)
 _INNER = 256  # traces of `call` that a layer keeps
+# Ops whose results are floats in Keras, of integers too, or of integers and floats.
+_OF_FLOATS = frozenset(
+    {
+        *("softmax", "log_softmax", "reduce_mean", "interpolate", "fourier"),
+        *("average_pool2d", "global_average_pool2d", "layer_normalization"),
+    }
+)
+_PRODUCTS = frozenset(
+    {
+        *("matmul", "dense", "conv2d", "conv3d", "lstm", "gru", "simple_rnn", "bias"),
+        "concatenate",
+    }
+)
 COMPARISONS = ("equal", "not_equal", "less", "less_equal", "greater", "greater_equal")
-# Element-wise ops that keep or compare integers in Keras.
-_KEEP_INTEGERS = {
-    *("absolute", "add", "affine", "clip", "floor_divide", "masked", "maximum"),
-    *("maximum_number", "minimum", "minimum_number", "multiply", "power", "power_of"),
-    *(
-        "remainder",
-        "round_to",
-        "scale",
-        "sign",
-        "stop_gradient",
-        "subtract",
-        "truncate",
-    ),
-    *("truncated_remainder", "where", "where_not", "where_or", "unequal"),
-    *(f"{each}_number" for each in COMPARISONS),
-    *COMPARISONS,
-}
 _OPERATORS = ("add", "subtract", "multiply", "divide", "power", "matmul", *COMPARISONS)
 
 # mode of the current `call`
@@ -590,24 +587,23 @@ class Scope:
     ) -> tuple[int, ...]:
         """Append an op named after the layer."""
         label = "bias_add" if kind == "bias" else kind  # "bias" names the weight
-        operands = self._promoted(kind, inputs, attributes)
+        whole = of_integers(self.builder, kind, inputs, attributes, self.name)
+        if whole is not None:
+            return whole
+        operands = self._promoted(kind, inputs)
         name = f"{self.name}/{label}"
         return self.builder.apply(kind, operands, attributes, name=name)
 
-    def _promoted(
-        self, kind: str, inputs: Sequence[int], attributes: Any
-    ) -> Sequence[int]:
+    def _promoted(self, kind: str, inputs: Sequence[int]) -> Sequence[int]:
         """Return the operands, with integers as float32 where Keras's result is float.
 
-        Element-wise ops that keep integers refuse them, since float32 holds them up to
-        2**24 only. A comparison with a smaller number is exact: rounding keeps order.
+        A product of integers stays refused: float32 would not hold it.
         """
         dtypes = [self.builder.dtype(each) for each in inputs]
-        if "int32" not in dtypes or op_type(kind).formula is None:
+        if "int32" not in dtypes:
             return inputs
-        compares = kind.removesuffix("_number") in COMPARISONS
-        exact = compares and abs((attributes or {}).get("number", 2**24)) < 2**24
-        if len({*dtypes}) == 1 and kind in _KEEP_INTEGERS and not exact:
+        mixed = kind in _PRODUCTS and len({*dtypes}) > 1
+        if not mixed and kind not in _OF_FLOATS and op_type(kind).formula is None:
             return inputs
         return [
             self.builder.apply(
@@ -771,6 +767,17 @@ class _LayerType(type):
         )
 
 
+def _once(build: Callable[..., None]) -> Callable[..., None]:
+    """Make a layer whose `build` was called not build itself when it is called."""
+
+    @functools.wraps(build)
+    def call(self: Layer, *args: Any, **options: Any) -> None:
+        self._is_built = True
+        build(self, *args, **options)
+
+    return call
+
+
 class Layer(FixedAttributes, Configured, metaclass=_LayerType):
     """Base class of all layers.
 
@@ -847,6 +854,9 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
     # Whether the first input's mask applies to the result, unless `trace` sets one.
     supports_masking: ClassVar[bool] = False
     takes_mask: ClassVar[bool] = False  # whether a call may be given a mask
+    # Arguments of a call after its inputs, in Keras's order.
+    _after_inputs: ClassVar[tuple[str, ...]] = ()
+    _keeps_first_mask: ClassVar[bool] = False  # whatever the shape of the first mask
     _makes_mask: ClassVar[bool] = False  # `trace` sets the mask of the result, or none
     _reads_images: ClassVar[bool] = False  # accepts images only
 
@@ -940,8 +950,10 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
     _has_format: ClassVar[bool] = False
 
     def __init_subclass__(cls, **options: Any) -> None:
-        """Note which layers have the argument `data_format`, and so the attribute."""
+        """Note what a class has: a `build` of its own, the argument `data_format`."""
         super().__init_subclass__(**options)
+        if "build" in vars(cls):
+            cls.build = _once(vars(cls)["build"])  # type: ignore[method-assign]
         own = cls.__module__.startswith("memcfg.nn.") and "__init__" in vars(cls)
         if own and "data_format" in inspect.signature(vars(cls)["__init__"]).parameters:
             cls._has_format = True
@@ -1260,6 +1272,24 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         layer = self if self._weight_specs is not None else copy.deepcopy(self)
         return _shapes(layer(_inputs(input_shape), *map(_inputs, more)))
 
+    def compute_output_spec(self, *args: Any, **options: Any) -> Any:
+        """Return the result of a call on symbolic tensors, which says its shapes.
+
+        Parameters
+        ----------
+        *args : SymbolicTensor or sequence of SymbolicTensor
+            The arguments of a call.
+        **options : object
+            Further arguments of a call.
+
+        Returns
+        -------
+        SymbolicTensor or sequence of SymbolicTensor
+            The result. A layer without weights so far still has none.
+        """
+        layer = self if self._weight_specs is not None else copy.deepcopy(self)
+        return layer(*args, **options)
+
     def call(self, inputs: Any) -> Any:
         """Compute the layer's result; overridden by subclasses.
 
@@ -1279,7 +1309,11 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
 
     def __call__(self, inputs: Any, *more: Any, **options: Any) -> Any:
         """Connect the layer to symbolic tensors, or compute on arrays at once."""
-        (inputs, *more), options = _without_variables((inputs, *more), options)
+        (inputs, *others), options = _without_variables((inputs, *more), options)
+        more = tuple(others)
+        if more and len(more) <= len(self._after_inputs):
+            options = dict(zip(self._after_inputs, more, strict=False)) | options
+            more = ()
         if are_arrays(inputs, more, options):
             given = (inputs, *more)
             return Variable.functions.at_once(self, given, options)
@@ -1579,7 +1613,26 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         """
         if type(self).trace is Layer.trace:
             return mask
+        if self.arity != 1 and mask is not None:
+            self._check_masks(inputs, mask)
+        if self._keeps_first_mask and isinstance(mask, list | tuple):
+            return mask[0]
         return SymbolicTensor.operators.mask_of(self, inputs, mask)
+
+    def _check_masks(self, inputs: Any, mask: Any) -> None:
+        """Raise ValueError unless inputs and masks are lists of the same length."""
+        several = isinstance(inputs, list | tuple), isinstance(mask, list | tuple)
+        if several == (True, True) and len(inputs) == len(mask):
+            return
+        if several == (True, False):
+            raise ValueError(f"{self.name}: a mask must be a list, one for each input")
+        if several == (False, True):
+            raise ValueError(f"{self.name}: inputs must be a list, as their masks are")
+        if all(several):
+            raise ValueError(
+                f"{self.name}: {len(mask)} masks for {len(inputs)} inputs: they must "
+                "be as many"
+            )
 
     def _settle_mask(self, scope: Scope, inputs: Sequence[int], made: Any) -> None:
         """Apply a user's `compute_mask` and check the shapes of the masks."""

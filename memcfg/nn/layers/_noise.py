@@ -63,6 +63,8 @@ class Dropout(Layer):
 
     __slots__ = ("noise_shape", "rate")
 
+    _after_inputs: ClassVar[tuple[str, ...]] = ("training",)
+
     supports_masking: ClassVar[bool] = True
 
     def __init__(
@@ -151,6 +153,8 @@ class AlphaDropout(Layer):
 
     __slots__ = ("noise_shape", "rate")
 
+    _after_inputs: ClassVar[tuple[str, ...]] = ("training",)
+
     supports_masking: ClassVar[bool] = True
 
     def __init__(
@@ -226,6 +230,8 @@ class _SpatialDropout(Layer):
     """Base class of the layers that drop whole channels."""
 
     __slots__ = ()
+
+    _after_inputs: ClassVar[tuple[str, ...]] = ("training",)
 
     def get_config(self) -> dict[str, Any]:
         """Return the arguments that Keras's layer takes, without `trainable`."""
@@ -363,6 +369,8 @@ class GaussianNoise(Layer):
 
     __slots__ = ("stddev",)
 
+    _after_inputs: ClassVar[tuple[str, ...]] = ("training",)
+
     supports_masking: ClassVar[bool] = True
 
     def __init__(
@@ -394,6 +402,8 @@ class GaussianDropout(Layer):
     """
 
     __slots__ = ("rate",)
+
+    _after_inputs: ClassVar[tuple[str, ...]] = ("training",)
 
     supports_masking: ClassVar[bool] = True
 

@@ -124,6 +124,7 @@ class BatchNormalization(Layer):
     __slots__ = ("axis", "center", "epsilon", "initializers", "momentum", "scale")
 
     takes_mask: ClassVar[bool] = True
+    _after_inputs: ClassVar[tuple[str, ...]] = ("training", "mask")
     supports_masking: ClassVar[bool] = True
 
     axis: int

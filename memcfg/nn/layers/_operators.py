@@ -130,11 +130,22 @@ def as_tensor(value: Any, what: str, *, floats: bool = False) -> SymbolicTensor:
         )
     whole = array.dtype.kind in "iu" and not floats
     if whole and np.abs(array.astype(np.int64)).max() >= 2**24:
-        raise ValueError(f"{what}: integers of constants must be below 2**24")
+        return _large_integers(array, what)
     data = np.ascontiguousarray(array, ">f4").tobytes().hex()
     made: SymbolicTensor = Constant(array.shape, data, "int32" if whole else "float32")(
         []
     )
+    return made
+
+
+def _large_integers(array: Any, what: str) -> SymbolicTensor:
+    """Return integers of 32 bits as constants, which are of float32, of 16 bits."""
+    array = array.astype(np.int64)
+    if not ((array >= -(2**31)) & (array < 2**31)).all():
+        raise ValueError(f"{what}: integers must be of 32 bits")
+    high, low = (as_tensor(each, what) for each in np.divmod(array, 2**16))
+    upper = OfWeight("multiply")([high, as_tensor(2**16, what)])
+    made: SymbolicTensor = OfWeight("add")([upper, low])
     return made
 
 
@@ -799,6 +810,12 @@ def _in_function(value: Any) -> Any:
     return value if symbol is None else symbol
 
 
+def _is_integer(value: Any) -> bool:
+    """Return whether a value is an integer of 32 bits."""
+    whole = isinstance(value, int | np.integer) and not isinstance(value, bool)
+    return whole and -(2**31) <= value < 2**31
+
+
 @named_operation
 def binary(kind: str, a: Any, b: Any) -> Any:
     """Return the result of an operator with at least one symbolic operand."""
@@ -812,10 +829,13 @@ def binary(kind: str, a: Any, b: Any) -> Any:
     if isinstance(other, np.ndarray) and other.ndim == 0:
         other = other[()]
     if isinstance(other, np.ndarray | list | tuple):
-        numbers = as_tensor(other, kind, floats=True)
+        numbers = as_tensor(other, kind, floats=tensor.sample_dtype != "int32")
         return _of_two(kind, *_in_order(tensor, numbers, reflected))
-    if kind in COMPARISONS and isinstance(other, bool | np.bool_):
+    logical = kind in COMPARISONS or kind.startswith("logical")
+    if logical and isinstance(other, bool | np.bool_):
         other = float(other)
+    if tensor.sample_dtype == "int32" and _is_integer(other):
+        return _of_two(kind, *_in_order(tensor, as_tensor(other, kind), reflected))
     if isinstance(other, bool) or not isinstance(
         other, int | float | np.integer | np.floating
     ):
@@ -832,6 +852,8 @@ def binary(kind: str, a: Any, b: Any) -> Any:
 @named_operation
 def negative(tensor: SymbolicTensor) -> Any:
     """Return ``-tensor``."""
+    if tensor.sample_dtype == "int32":
+        return binary("multiply", tensor, -1)
     return Rescaling(-1, -0.0)(tensor)
 
 

@@ -483,6 +483,7 @@ class GlobalAveragePooling1D(Layer):
 
     keepdims: bool
     takes_mask: ClassVar[bool] = True
+    _after_inputs: ClassVar[tuple[str, ...]] = ("mask",)
     rank: ClassVar[int] = 1
     op: ClassVar[str] = "reduce_mean"
     _check_shapes = check_windowed

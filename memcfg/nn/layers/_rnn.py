@@ -115,7 +115,9 @@ class StepByStep:
     def know_batch(self: Any, sequences: Any) -> None:
         """Record the batch size of the input."""
         if isinstance(sequences, SymbolicTensor):
-            self._batch_size = sequences.node.batch_size
+            whole = sequences.whole  # of a function, whose shapes are known
+            size = sequences.shape[0] if whole else sequences.node.batch_size
+            self._batch_size = size
 
     def reset_state(self: Any) -> None:
         """Reset the kept states to zeros."""

@@ -31,7 +31,7 @@ class PyDataset:
     use_multiprocessing : bool, default False
         Must be False: batches are made by threads.
     max_queue_size : int, default 10
-        Batches that are made ahead, within the device's limit.
+        Batches that are made ahead, within the device's limit; 0 and 1 are one.
 
     Raises
     ------
@@ -62,7 +62,7 @@ class PyDataset:
             raise TypeError(refusal(type(self).__name__, "use_multiprocessing"))
         self.workers = count(workers, "workers", minimum=0)
         self.use_multiprocessing = False
-        self.max_queue_size = count(max_queue_size, "max_queue_size")
+        self.max_queue_size = count(max_queue_size, "max_queue_size", minimum=0)
 
     def __getitem__(self, index: int) -> Any:
         """Return a batch; a subclass has to."""
@@ -111,6 +111,6 @@ class Epochs:
             order = Dataset.from_tensor_slices(numbers)
         threads = data.workers if data.workers > 1 else None
         batches = order.map(lambda index: data[int(index)], num_parallel_calls=threads)
-        with iter(batches.prefetch(data.max_queue_size)) as made:
+        with iter(batches.prefetch(data.max_queue_size or 1)) as made:
             yield from made
         data.on_epoch_end()

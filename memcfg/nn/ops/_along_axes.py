@@ -21,6 +21,7 @@ from memcfg.nn.ops._declaring import (
 )
 from memcfg.nn.ops._of_elements import (
     absolute,
+    bitwise_not,
     cast,
     equal,
     exp,
@@ -30,6 +31,7 @@ from memcfg.nn.ops._of_elements import (
     log,
     log10,
     maximum,
+    minimum,
     multiply,
     negative,
     not_equal,
@@ -94,15 +96,27 @@ def mean(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
 
 
 @documented
-def max(x: Any, axis: Any = None, keepdims: bool = False) -> Any:  # noqa: A001
+def max(  # noqa: A001
+    x: Any, axis: Any = None, keepdims: bool = False, initial: Any = None
+) -> Any:
     """Return the maxima along axes."""
-    return reduced("max", x, axis, keepdims)
+    made = reduced("max", x, axis, keepdims)
+    return made if initial is None else maximum(made, initial)
 
 
 @documented
-def min(x: Any, axis: Any = None, keepdims: bool = False) -> Any:  # noqa: A001
+def min(  # noqa: A001
+    x: Any, axis: Any = None, keepdims: bool = False, initial: Any = None
+) -> Any:
     """Return the minima along axes."""
-    return negative(reduced("max", negative(x), axis, keepdims))
+    opposite = _opposite(x)
+    made = opposite(reduced("max", opposite(x), axis, keepdims))
+    return made if initial is None else minimum(made, initial)
+
+
+def _opposite(x: Any) -> Any:
+    """Return what reverses the order of numbers: -x, or of integers -x - 1."""
+    return bitwise_not if tensor_of(x, "min").sample_dtype == "int32" else negative
 
 
 amax, amin = max, min
@@ -212,17 +226,21 @@ def _of_one_axis(x: Any, axis: Any, name: str) -> tuple[SymbolicTensor, int]:
 @documented
 def argmax(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """Return the index of the first maximum, or of the first NaN, in int32."""
+    whole = tensor_of(x, "argmax")
     x, place = _of_one_axis(x, axis, "argmax")
     x = stop_gradient(x)
     most = max(x, place, keepdims=True)
     hits = maximum(equal(x, most), isnan(x))
-    return _first_place(hits, place, keepdims)
+    found = _first_place(hits, place, keepdims)
+    return (
+        reshaped(found, [1] * len(whole.shape)) if keepdims and axis is None else found
+    )
 
 
 @documented
 def argmin(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """Return the index of the first minimum, or of the first NaN, in int32."""
-    return argmax(negative(x), axis, keepdims)
+    return argmax(_opposite(x)(x), axis, keepdims)
 
 
 @documented
@@ -266,6 +284,8 @@ def moments(x: Any, axes: Any, keepdims: bool = False) -> Any:
 def norm(x: Any, ord: Any = None, axis: Any = None, keepdims: bool = False) -> Any:  # noqa: A002
     """Return the norm of the vectors along an axis, or of matrices along two."""
     x = tensor_of(x, "norm")
+    if x.sample_dtype == "int32":
+        x = cast(x, "float32")
     axes = axes_of(x, axis)
     if ord in (None, "fro") or (ord == 2 and len(axes) == 1):
         if ord == "fro" and len(axes) != 2:

@@ -174,6 +174,8 @@ full_matrices : bool, default True
     Whether to complete the vectors to square matrices.
 gamma : SymbolicTensor or array_like, optional
     The factor, of the length of the axis.
+initial : float or SymbolicTensor, optional
+    A number that counts as well.
 increasing : bool, default False
     Whether powers grow from left to right.
 indices : SymbolicTensor, array_like or int
@@ -464,7 +466,35 @@ def documented(function: Callable[..., Any]) -> Callable[..., Any]:
             return Function("reshape", {"shape": tuple(lengths_of(made))})(made)
         return made
 
-    return _of_lists(named_operation(call))
+    return _with_numbers(_of_lists(named_operation(call)))
+
+
+# Parameters that shape an op, whose arrays are numbers and no tensors.
+_NUMBERS = frozenset(
+    {
+        *("start_indices", "shape", "newshape", "q", "indices_or_sections", "window"),
+        *("repeats", "pad_width", "bins", "padding", "shift"),
+    }
+)
+
+
+def _with_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let a function take arrays where it needs numbers, as in Keras."""
+    names = list(inspect.signature(function).parameters)
+    if not _NUMBERS & {*names}:
+        return function
+
+    def number(name: str, value: Any) -> Any:
+        arrays = isinstance(value, np.ndarray | np.generic) and name in _NUMBERS
+        return value.tolist() if arrays else value
+
+    @functools.wraps(function)
+    def call(*args: Any, **options: Any) -> Any:
+        given = [number(*each) for each in zip(names, args, strict=False)]
+        rest = {name: number(name, each) for name, each in options.items()}
+        return function(*given, *args[len(given) :], **rest)
+
+    return call
 
 
 def _of_lists(function: Callable[..., Any]) -> Callable[..., Any]:

@@ -240,7 +240,8 @@ def gelu(x: Any, approximate: bool = True) -> Any:
 @documented
 def clip(x: Any, x_min: Any, x_max: Any) -> Any:
     """Return x clipped to ``[x_min, x_max]``."""
-    if isinstance(x_min, SymbolicTensor) or isinstance(x_max, SymbolicTensor):
+    bounds_of = isinstance(x_min, SymbolicTensor) or isinstance(x_max, SymbolicTensor)
+    if bounds_of or tensor_of(x, "clip").sample_dtype == "int32":
         return minimum(maximum(x, x_min), x_max)
     bounds = {
         "low": constant(x_min, "clip: x_min"),
@@ -466,6 +467,8 @@ def isneginf(x: Any) -> Any:
 def round(x: Any, decimals: int = 0) -> Any:  # noqa: A001  (Keras's name)
     """Round to the nearest number of so many decimals, halves to the even one."""
     digits = integer(decimals, "round: decimals", None)
+    if tensor_of(x, "round").sample_dtype == "int32" and digits >= 0:
+        return x
     if not digits:
         return Function("round", {})(tensor_of(x, "round"))
     if not -30 <= digits <= 30:

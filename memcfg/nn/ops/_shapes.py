@@ -112,9 +112,10 @@ def size(x: Any) -> int | None:
 def reshape(x: Any, newshape: Sequence[int | None]) -> Any:
     """Change the shape of each sample, or of a tensor without a batch."""
     x = tensor_of(x, "reshape")
+    given: Any = newshape if isinstance(newshape, list | tuple) else (newshape,)
     if x.whole:
-        return reshaped(x, _complete(newshape, prod(lengths_of(x)), x))
-    first, *rest = newshape
+        return reshaped(x, _complete(given, prod(lengths_of(x)), x))
+    first, *rest = given
     if first not in (-1, None, x.shape[0]):
         raise ValueError(
             f"reshape: axis 0 of {x!r} is the batch and cannot change: the new shape "
@@ -674,36 +675,36 @@ def diagflat(x: Any, k: int = 0) -> Any:
 def depth_to_space(x: Any, block_size: int, data_format: str = "channels_last") -> Any:
     """Move channels to blocks of pixels."""
     x, block = _images(x, block_size, data_format, "depth_to_space")
-    _, height, width, channels = lengths_of(x)
+    batch, height, width, channels = lengths_of(x)
     rest, left = divmod(channels, block * block)
     if left:
         raise ValueError(
             f"depth_to_space: {channels} channels are not a multiple of {block**2}"
         )
-    x = reshaped(x, [None, height, width, block, block, rest])
+    x = reshaped(x, [batch, height, width, block, block, rest])
     x = reordered(x, [0, 1, 3, 2, 4, 5])
-    return reshaped(x, [None, height * block, width * block, rest])
+    return reshaped(x, [batch, height * block, width * block, rest])
 
 
 @documented
 def space_to_depth(x: Any, block_size: int, data_format: str = "channels_last") -> Any:
     """Move blocks of pixels to channels."""
     x, block = _images(x, block_size, data_format, "space_to_depth")
-    _, height, width, channels = lengths_of(x)
+    batch, height, width, channels = lengths_of(x)
     if height % block or width % block:
         raise ValueError(
             f"space_to_depth: height {height} and width {width} must be multiples of "
             f"{block}"
         )
-    x = reshaped(x, [None, height // block, block, width // block, block, channels])
+    x = reshaped(x, [batch, height // block, block, width // block, block, channels])
     x = reordered(x, [0, 1, 3, 2, 4, 5])
-    return reshaped(x, [None, height // block, width // block, block**2 * channels])
+    return reshaped(x, [batch, height // block, width // block, block**2 * channels])
 
 
 def _images(x: Any, block: Any, data_format: Any, name: str) -> tuple[Any, int]:
     check_channels_last(data_format, name)
     x = tensor_of(x, name)
-    if x.whole or len(x.shape) != 4:
+    if len(x.shape) != 4:
         raise ValueError(
             f"{name} is of images (None, height, width, channels), got {x!r}"
         )

@@ -8,6 +8,8 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from memcfg.nn._argument_checks import nonnegative, real
 from memcfg.nn._attributes import FixedAttributes
 from memcfg.nn.exchange._configs import Configured, serialize_keras_object
@@ -271,7 +273,8 @@ class PiecewiseConstantDecay(LearningRateSchedule):
 
     def __call__(self, step: int) -> float:
         """Return the learning rate of a step."""
-        return self.values[sum(step > each for each in self.boundaries)]
+        number = float(np.asarray(step))  # a variable is one, too
+        return self.values[sum(number > each for each in self.boundaries)]
 
 
 class PolynomialDecay(LearningRateSchedule):

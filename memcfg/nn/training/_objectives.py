@@ -28,6 +28,7 @@ __all__ = [
     "Objectives",
     "Term",
     "check_goals",
+    "no_loss",
     "resolve",
     "warn_of_outputs",
 ]
@@ -74,7 +75,7 @@ class Objectives:
     def value_count(self) -> int:
         """The number of values that a step of training or evaluation returns."""
         terms = len(self.terms) if self.several else 0
-        return 1 + terms + sum(gauge.metric.count for gauge in self.gauges)
+        return 1 + terms + sum(gauge.metric.sum_count for gauge in self.gauges)
 
     def direction(self, name: str) -> str | None:
         """Return the direction in which a log improves, "up" or "down", or None."""
@@ -91,7 +92,7 @@ class Objectives:
                 logs[term.name] = sums[end] / samples
                 end += 1
         for gauge in self.gauges:
-            begin, end = end, end + gauge.metric.count
+            begin, end = end, end + gauge.metric.sum_count
             logs[gauge.name] = gauge.metric.result(sums[begin:end])
         return logs
 
@@ -105,17 +106,16 @@ def check_goals(
     required: bool = True,
 ) -> Goals:
     """Check losses and metrics as far as possible without a network."""
-    if not required and not _flat(loss):
-        if metrics or weighted_metrics or loss_weights is not None:
+    others = metrics or weighted_metrics or loss_weights is not None
+    if not _flat(loss) and not (required and others):
+        if others:
             raise ValueError(
                 "without a loss, metrics are updated by train_step: set them as "
                 "attributes of the model"
             )
         return Goals(None, None, None, None)
     if not _flat(loss):
-        raise TypeError(
-            "training minimises a loss, and there is none: pass loss='mse', or another"
-        )
+        raise no_loss()
     if any(isinstance(each, str) for each in _flat(loss_weights)):
         raise TypeError(
             f"loss_weights, the third argument, are numbers, not {loss_weights!r}: "
@@ -128,6 +128,14 @@ def check_goals(
     flat = _flat([metrics, weighted_metrics])
     own = any(getattr(each, "updates_itself", False) for each in flat)
     return Goals(_mapped(loss), loss_weights, metrics, weighted_metrics, own)
+
+
+def no_loss() -> TypeError:
+    """Return the error of training or measuring without a loss."""
+    return TypeError(
+        "training minimises a loss, and there is none: pass loss='mse', or another, to "
+        "compile"
+    )
 
 
 def _mapped(loss: Any) -> Any:
@@ -223,11 +231,10 @@ class _Resolution:
         names, count = self._names, len(self._names)
         if isinstance(given, Mapping):
             unknown = [name for name in given if name not in names]
-            if unknown or (what == "loss" and len(given) < count):
+            if unknown:
                 raise ValueError(
                     f"{what} has the names {', '.join(map(repr, given))}, but the "
-                    f"model's outputs are {', '.join(map(repr, names))}: name each of "
-                    "them; None leaves one out"
+                    f"model's outputs are {', '.join(map(repr, names))}"
                 )
             return [_flat(given.get(name)) for name in names]
         if count == 1:
@@ -290,6 +297,9 @@ class _Resolution:
                     self._note(output, wanted, metric.name)
                 single = len(self._names) == 1
                 name = metric.name if single else f"{self._names[output]}_{metric.name}"
+                if weighted and name in self._taken:  # as in Keras
+                    name = f"weighted_{metric.name}"
+                    name = name if single else f"{self._names[output]}_{name}"
                 result.append(Gauge(self._name(name), output, metric, weighted))
         return result
 

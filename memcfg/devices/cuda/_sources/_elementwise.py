@@ -201,6 +201,19 @@ _OF_TWO = {
     "right_shift": "a >> (b >= 0 && b < 32 ? b : 31)",
     "greatest_common_divisor": "static_cast<int>(divisor(a, b))",
     "least_common_multiple": "static_cast<int>(multiple(a, b))",
+    "integer_add": "static_cast<int>(static_cast<u32>(a) + static_cast<u32>(b))",
+    "integer_subtract": "static_cast<int>(static_cast<u32>(a) - static_cast<u32>(b))",
+    "integer_multiply": "static_cast<int>(static_cast<u32>(a) * static_cast<u32>(b))",
+    "integer_maximum": "a < b ? b : a",
+    "integer_minimum": "b < a ? b : a",
+    "integer_floor_divide": "static_cast<int>(quotient(a, b))",
+    "integer_remainder": "static_cast<int>(remainder(a, b))",
+    "integer_truncated_remainder": "b == 0 ? 0 : static_cast<int>(i64(a) % b)",
+    "integer_power_of": "power(a, b)",
+    "integer_less": "a < b",
+    "integer_less_equal": "a <= b",
+    "integer_equal": "a == b",
+    "integer_not_equal": "a != b",
     "next_after": "nextafterf(a, b)",
 }
 _DIVISORS = """
@@ -220,6 +233,21 @@ const auto multiple = [&](i64 x, i64 y) -> i64 {
   const i64 most = divisor(x, y);
   const i64 result = most == 0 ? 0 : x / most * y;
   return result < 0 ? -result : result;
+};
+const auto remainder = [](i64 x, i64 y) -> i64 {
+  const i64 rest = y == 0 ? 0 : x % y;
+  return rest != 0 && (rest < 0) != (y < 0) ? rest + y : rest;
+};
+const auto quotient = [&](i64 x, i64 y) -> i64 {
+  return y == 0 ? 0 : (x - remainder(x, y)) / y;
+};
+const auto power = [](int x, int n) -> int {
+  if (n < 0) return x == 1 || (x == -1 && n % 2 == 0) ? 1 : x == -1 ? -1 : 0;
+  u32 result = 1, base = static_cast<u32>(x);
+  for (; n > 0; n >>= 1, base *= base) {
+    if (n & 1) result *= base;
+  }
+  return static_cast<int>(result);
 };
 """
 
