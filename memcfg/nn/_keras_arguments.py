@@ -114,9 +114,6 @@ ARGUMENTS: dict[str, Reason] = {
     "safe_mode": Reason("nothing in a file is executed", _FLAGS),
     "line_length": _LINES,
     "positions": _LINES,
-    "expand_nested": _LINES._replace(same=(False,)),
-    "show_trainable": _LINES._replace(same=(False,)),
-    "layer_range": _LINES,
 }
 
 

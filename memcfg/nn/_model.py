@@ -6,6 +6,7 @@ import copy
 import inspect
 import json
 import os
+import re
 import threading
 import warnings
 from collections.abc import Iterator
@@ -662,16 +663,43 @@ class Model(FixedAttributes, Configured):
         raise ValueError(f"no layer {name!r} in {self.name!r}: {advice}")
 
     @takes_arguments
-    def summary(self, *, print_fn: Callable[[str], object] | None = None) -> None:
+    def summary(
+        self,
+        *,
+        print_fn: Callable[[str], object] | None = None,
+        expand_nested: bool = False,
+        show_trainable: bool = False,
+        layer_range: Sequence[str] | None = None,
+    ) -> None:
         """Print each layer's output shape, parameters and activation bytes.
 
         Parameters
         ----------
         print_fn : callable, optional
             A function to call with the text instead of printing it.
+        expand_nested : bool, default False
+            Whether to list the layers of nested models as well.
+        show_trainable : bool, default False
+            Whether to say which layers have weights that are trained.
+        layer_range : sequence of str, optional
+            Regular expressions of the names of the first and the last layer to list:
+            from the first that matches the first to the last that matches the second.
+
+        Raises
+        ------
+        ValueError
+            If `layer_range` is not two expressions, or no layer matches one.
         """
+        layers = self._stacked()
+        if layer_range is not None:
+            layers = _between(layers, layer_range)
         text = summary_text(
-            self.name, self.dtype_policy, self._stacked(), self._network
+            self.name,
+            self.dtype_policy,
+            layers,
+            self._network,
+            expand_nested=expand_nested,
+            show_trainable=show_trainable,
         )
         if print_fn is None:
             print(text, end="")
@@ -2605,3 +2633,16 @@ def _owned(value: Floats) -> Floats:
     if value.flags.owndata and not is_attached(value):
         return value
     return np.array(value)
+
+
+def _between(layers: Sequence[Layer], names: Sequence[str]) -> Sequence[Layer]:
+    """Return the layers from one name to another; names are regular expressions."""
+    if isinstance(names, str) or len(names) != 2:
+        raise ValueError(f"layer_range is the first and the last name, got {names!r}")
+    places = []
+    for name in names:
+        found = [i for i, each in enumerate(layers) if re.search(name, each.name)]
+        if not found:
+            raise ValueError(f"layer_range: no layer's name matches {name!r}")
+        places.append(found)
+    return layers[places[0][0] : places[1][-1] + 1]

@@ -499,19 +499,42 @@ _NAME = 3 * _LAYER  # columns; longer names are shortened in the middle
 
 
 def summary_text(
-    name: str, policy: DTypePolicy, layers: Sequence[Layer], network: Network | None
+    name: str,
+    policy: DTypePolicy,
+    layers: Sequence[Layer],
+    network: Network | None,
+    *,
+    expand_nested: bool = False,
+    show_trainable: bool = False,
 ) -> str:
     """Return a table of a model's layers, shapes, parameters and bytes."""
-    table = new_table(
+    columns = [
         Column("Layer (type)", max_width=_LAYER, overflow="fold"),
         Column("Output shape", max_width=_SHAPE, overflow="fold"),
-        numbers=("Parameters", "Bytes/sample"),
-    )
-    for layer in layers:
-        table.add_row(*_row(layer, policy, network))
+    ]
+    if show_trainable:
+        columns.append(Column("Trained"))
+    table = new_table(*columns, numbers=("Parameters", "Bytes/sample"))
+
+    def add(rows: Sequence[Layer], of: Network | None, indent: str) -> None:
+        for layer in rows:
+            label, shape, *numbers = _row(layer, policy, of)
+            trained = [_trained(layer)] if show_trainable else []
+            table.add_row(Text(indent) + label, shape, *trained, *numbers)
+            if expand_nested and isinstance(layer, Nested):
+                add(layer.model._stacked(), layer.model._network, f"{indent}  ")
+
+    add(layers, network, "")
     kind = "" if policy.name == "float32" else f" ({policy.name})"
     title = f"Model: {shorten(name, width() - 7 - len(kind))}{kind}"
     return f"{title}\n{draw(table)}\n{_totals(network)}"
+
+
+def _trained(layer: Layer) -> str:
+    """Return whether a layer's weights are trained, or nothing if it has none."""
+    if not layer.weights:
+        return "-"
+    return "yes" if layer.trainable_weights else "no"
 
 
 def _row(

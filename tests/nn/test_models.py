@@ -478,3 +478,22 @@ def test_building_again(inputs):
         np.testing.assert_array_equal(one, two)
     with pytest.raises(RuntimeError, match=r"\(None, 4\), and not of \(None, 5\)"):
         model.build((None, 5))
+
+
+def test_a_summary_lists_inner_layers_what_is_trained_and_a_part(capsys):
+    inner = nn.Sequential([nn.Input((8,)), nn.Dense(4, name="a")], name="inner")
+    inner.layers[0].trainable = False
+    layers = [nn.Dense(8, name="first"), inner, nn.Dense(2, name="last")]
+    model = nn.Sequential([nn.Input((8,)), *layers])
+    model.summary(expand_nested=True, show_trainable=True)
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()[3:7]]
+    assert [(row[0], row[4]) for row in rows] == [
+        *(("first", "yes"), ("inner", "no"), ("a", "no"), ("last", "yes"))
+    ]
+    model.summary(layer_range=("inn.r", "last"))
+    text = capsys.readouterr().out
+    assert "first" not in text
+    assert "inner" in text
+    for wrong in (("none", "last"), ("last",), "last"):
+        with pytest.raises(ValueError, match="layer_range"):
+            model.summary(layer_range=wrong)
