@@ -120,6 +120,23 @@ def retained_by_grad(run, x, _):
     first.backward()
 
 
+def run_again(run, x, _):
+    loss = run(x).square().mean()
+    loss.backward(retain_graph=True)
+    loss.backward()
+
+
+def run_again_by_grad(run, x, _):
+    loss = run(x).square().mean()
+    found = torch.autograd.grad(loss, [*run.parameters()], retain_graph=True)
+    loss.backward()
+    del found
+
+
+def retained_and_left(run, x, _):
+    run(x).square().mean().backward(retain_graph=True)
+
+
 def held_bytes(module, x, y):
     return sum(rounded(each.nbytes) for each in (*module.parameters(), x, y))
 
@@ -199,6 +216,27 @@ def test_a_pass_whose_graph_is_gone_takes_no_room(step, make):
         x = torch.randint(64, (256,))
     limit = mt.estimate(module, (x,), times="nominal").floor_bytes
     assert max(peaks_of(step, limit, module, x, x[:0])) <= limit
+
+
+@pytest.mark.parametrize("step", [run_again, run_again_by_grad, retained_and_left])
+@pytest.mark.parametrize("rows", [16, 512])
+def test_a_backward_phase_that_may_run_again_is_within_the_limit_or_refused(step, rows):
+    module, x = network(), torch.randn(rows, 64)
+    told = mt.estimate(module, (x,), times="nominal")
+    span = told.peak_bytes - told.floor_bytes
+    refused = []
+    for limit in (told.floor_bytes, told.floor_bytes + span // 3, 3 * told.peak_bytes):
+        torch._dynamo.reset()
+        try:
+            peaks = peaks_of(step, limit, module, x, x[:0])
+        except InfeasiblePlanError as error:
+            refused.append(limit)
+            assert "retain_graph" in str(error)  # noqa: PT017
+            assert error.smallest_limit_bytes > limit  # noqa: PT017
+        else:
+            assert max(peaks) <= limit
+    assert told.floor_bytes in refused
+    assert 3 * told.peak_bytes not in refused
 
 
 @pytest.mark.parametrize("step", [kept, kept_before, retained, retained_by_grad])
