@@ -1,4 +1,4 @@
-"""Several passes of a budgeted model at a time: within the limit, or refused."""
+"""What lives beside a pass of a budgeted model: within the limit, or refused."""
 
 from __future__ import annotations
 
@@ -302,3 +302,51 @@ def test_outputs_of_the_step_before_have_room_until_forward_ends(part):
         peak = mt.get_memory_info()["peak"] - before
     assert peak <= limit
     assert out.requires_grad
+
+
+class Beside(nn.Module):
+    """A layer, and something else that its forward does not read."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+        if kind in ("parameter", "frozen"):
+            self.other = nn.Linear(300, 300).requires_grad_(kind == "parameter")
+        if kind == "buffer":
+            self.register_buffer("other", torch.zeros(300, 300))
+        if kind == "tied":
+            self.other = nn.Linear(64, 64, bias=False)
+            self.other.weight = self.layer.weight
+
+    def forward(self, x, y=None):
+        return self.layer(x).sum() * (1 if y is None else len(y))
+
+
+@pytest.mark.parametrize(
+    "kind", ["none", "parameter", "frozen", "buffer", "tied", "input", "keyword"]
+)
+def test_what_a_step_does_not_read_is_counted(pool, kind):
+    module, x, y = Beside(kind), torch.randn(128, 64), torch.zeros(300, 300)
+    args = (x, y) if kind == "input" else (x,)
+    kwargs = {"y": y} if kind == "keyword" else {}
+    told = mt.estimate(module, args, example_kwargs=kwargs)
+    run = mt.budget(module, told.floor_bytes)
+    held = {each.untyped_storage()._cdata: each for each in module.parameters()}
+    held = [*held.values(), *module.buffers(), *args, *kwargs.values()]
+    for _ in range(2):
+        module.zero_grad()
+        gc.collect()
+        before = mt.get_memory_info()["current"]
+        mt.reset_memory_stats()
+        run(*args, **kwargs).backward()
+        added = mt.get_memory_info()["peak"] - before
+        peak = added + sum(rounded(each.nbytes) for each in held)
+        assert peak <= told.floor_bytes
+    assert ("not read" in run.memory_report()) == (kind not in ("none", "tied"))
+    with pytest.raises(InfeasiblePlanError):
+        mt.budget(
+            module,
+            told.floor_bytes - 64,
+            example=args,
+            example_kwargs=kwargs,
+        )
