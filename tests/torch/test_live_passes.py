@@ -1,4 +1,4 @@
-"""Several passes of a budgeted model at a time: within the limit, or refused."""
+"""What lives beside a pass of a budgeted model: within the limit, or refused."""
 
 from __future__ import annotations
 
@@ -120,6 +120,23 @@ def retained_by_grad(run, x, _):
     first.backward()
 
 
+def run_again(run, x, _):
+    loss = run(x).square().mean()
+    loss.backward(retain_graph=True)
+    loss.backward()
+
+
+def run_again_by_grad(run, x, _):
+    loss = run(x).square().mean()
+    found = torch.autograd.grad(loss, [*run.parameters()], retain_graph=True)
+    loss.backward()
+    del found
+
+
+def retained_and_left(run, x, _):
+    run(x).square().mean().backward(retain_graph=True)
+
+
 def held_bytes(module, x, y):
     return sum(rounded(each.nbytes) for each in (*module.parameters(), x, y))
 
@@ -201,6 +218,27 @@ def test_a_pass_whose_graph_is_gone_takes_no_room(step, make):
     assert max(peaks_of(step, limit, module, x, x[:0])) <= limit
 
 
+@pytest.mark.parametrize("step", [run_again, run_again_by_grad, retained_and_left])
+@pytest.mark.parametrize("rows", [16, 512])
+def test_a_backward_phase_that_may_run_again_is_within_the_limit_or_refused(step, rows):
+    module, x = network(), torch.randn(rows, 64)
+    told = mt.estimate(module, (x,), times="nominal")
+    span = told.peak_bytes - told.floor_bytes
+    refused = []
+    for limit in (told.floor_bytes, told.floor_bytes + span // 3, 3 * told.peak_bytes):
+        torch._dynamo.reset()
+        try:
+            peaks = peaks_of(step, limit, module, x, x[:0])
+        except InfeasiblePlanError as error:
+            refused.append(limit)
+            assert "retain_graph" in str(error)  # noqa: PT017
+            assert error.smallest_limit_bytes > limit  # noqa: PT017
+        else:
+            assert max(peaks) <= limit
+    assert told.floor_bytes in refused
+    assert 3 * told.peak_bytes not in refused
+
+
 @pytest.mark.parametrize("step", [kept, kept_before, retained, retained_by_grad])
 def test_what_is_held_of_earlier_passes_is_within_the_limit_or_refused(step):
     module, x = network(), torch.randn(256, 64)
@@ -264,3 +302,51 @@ def test_outputs_of_the_step_before_have_room_until_forward_ends(part):
         peak = mt.get_memory_info()["peak"] - before
     assert peak <= limit
     assert out.requires_grad
+
+
+class Beside(nn.Module):
+    """A layer, and something else that its forward does not read."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.layer = nn.Linear(64, 64)
+        if kind in ("parameter", "frozen"):
+            self.other = nn.Linear(300, 300).requires_grad_(kind == "parameter")
+        if kind == "buffer":
+            self.register_buffer("other", torch.zeros(300, 300))
+        if kind == "tied":
+            self.other = nn.Linear(64, 64, bias=False)
+            self.other.weight = self.layer.weight
+
+    def forward(self, x, y=None):
+        return self.layer(x).sum() * (1 if y is None else len(y))
+
+
+@pytest.mark.parametrize(
+    "kind", ["none", "parameter", "frozen", "buffer", "tied", "input", "keyword"]
+)
+def test_what_a_step_does_not_read_is_counted(pool, kind):
+    module, x, y = Beside(kind), torch.randn(128, 64), torch.zeros(300, 300)
+    args = (x, y) if kind == "input" else (x,)
+    kwargs = {"y": y} if kind == "keyword" else {}
+    told = mt.estimate(module, args, example_kwargs=kwargs)
+    run = mt.budget(module, told.floor_bytes)
+    held = {each.untyped_storage()._cdata: each for each in module.parameters()}
+    held = [*held.values(), *module.buffers(), *args, *kwargs.values()]
+    for _ in range(2):
+        module.zero_grad()
+        gc.collect()
+        before = mt.get_memory_info()["current"]
+        mt.reset_memory_stats()
+        run(*args, **kwargs).backward()
+        added = mt.get_memory_info()["peak"] - before
+        peak = added + sum(rounded(each.nbytes) for each in held)
+        assert peak <= told.floor_bytes
+    assert ("not read" in run.memory_report()) == (kind not in ("none", "tied"))
+    with pytest.raises(InfeasiblePlanError):
+        mt.budget(
+            module,
+            told.floor_bytes - 64,
+            example=args,
+            example_kwargs=kwargs,
+        )

@@ -13,6 +13,7 @@ from torch import fx
 from torch._dynamo.backends.common import aot_autograd
 from torch._functorch import partitioners
 from torch._guards import TracingContext
+from torch.nn.parameter import is_lazy
 
 from memcfg._caller import outside
 from memcfg._checks import named_arguments
@@ -44,7 +45,7 @@ from memcfg.torch.trace._lstm_layers import (
     set_lstm,
     stepped,
 )
-from memcfg.torch.trace._traced import is_tangent, title_of, values_of
+from memcfg.torch.trace._traced import is_tangent, rounded, title_of, values_of
 from memcfg.units import align_up, format_bytes, parse_bytes
 
 if TYPE_CHECKING:
@@ -119,7 +120,12 @@ class Compilation:
         self._parameters: frozenset[int] = frozenset()
         self._has_layers = False  # of `nn.LSTM`, in the graph that was planned last
 
-    def __call__(self, module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
+    def __call__(
+        self,
+        module: fx.GraphModule,
+        inputs: Sequence[Any],
+        given: Sequence[torch.Tensor] = (),
+    ) -> Any:
         """Compile a traced graph.
 
         Parameters
@@ -128,6 +134,8 @@ class Compilation:
             The graph that Dynamo traced.
         inputs : sequence
             Its inputs.
+        given : sequence of torch.Tensor, default ()
+            The arguments of the call, and the parameters and buffers of its module.
 
         Returns
         -------
@@ -151,6 +159,7 @@ class Compilation:
                 "memcfg.torch.saved_tensors"
             )
         self._parameters = _parameters(module, inputs)
+        self.planner.unread = _unread(given, inputs)
         decompositions = None
         if self.planner.settings.inductor:  # inductor has no other code for some ops
             from torch._inductor.decomposition import select_decomp_table
@@ -400,6 +409,25 @@ def _inputs_at(step: Step, graph: fx.Graph) -> list[int]:
     }
     sources = [node for node in graph.nodes if node.op == "placeholder"]
     return [at for at, node in enumerate(sources) if node.name not in state]
+
+
+def _unread(
+    given: Sequence[torch.Tensor], inputs: Sequence[Any]
+) -> dict[torch.device, int]:
+    """Return the bytes of given tensors that are no inputs of a graph, by device."""
+    known = {
+        each.untyped_storage()._cdata
+        for each in inputs
+        if isinstance(each, torch.Tensor) and each.layout is torch.strided
+    }
+    found: Counter[torch.device] = Counter()
+    for each in given:
+        if each.layout is torch.strided and not is_lazy(each):
+            storage = each.untyped_storage()
+            if storage._cdata not in known:
+                known.add(storage._cdata)
+                found[each.device] += rounded(storage.nbytes(), each.device)
+    return dict(found)
 
 
 def _parameters(module: fx.GraphModule, inputs: Sequence[Any]) -> frozenset[int]:

@@ -66,6 +66,7 @@ class _Pass:
     outputs: _Storages
     saved: _Storages  # saved for its backward phase, without inputs and outputs
     token: _Storages  # freed with the autograd graph of the pass; empty if it has none
+    has_gradients: bool = False  # whether its backward phase ran with retain_graph
 
     @property
     def waits(self) -> bool:
@@ -139,8 +140,8 @@ class LivePasses:
         """Return a backward graph that checks what is held, or raises NoRoomError."""
 
         def call(arguments: list[Any]) -> Any:
-            if limit is not None and self._stale is not None:
-                self._check_outputs(step, limit, _Storages(arguments).keys())
+            if limit is not None:
+                self._check_backward(step, limit, _Storages(arguments).keys())
             return run(arguments)
 
         call._boxed_call = True  # type: ignore[attr-defined]
@@ -187,28 +188,52 @@ class LivePasses:
             if needed > limit:
                 raise _refusal(needed, limit, space, is_own=False)
 
-    def _check_outputs(self, step: Planned, limit: int, own: Collection[int]) -> None:
-        """Raise NoRoomError if outputs live that were assumed to be replaced."""
+    def _check_backward(self, step: Planned, limit: int, own: Collection[int]) -> None:
+        """Raise NoRoomError if more is held than a backward phase was planned with.
+
+        That is so if outputs live that were assumed to be replaced, if this phase may
+        run again (`retain_graph`), and if it has run before and left gradients.
+        """
         stale, self._stale = self._stale, None
-        if stale is None or not stale.outputs.nbytes(own):
+        has_stale = stale is not None and stale.outputs.nbytes(own) > 0
+        if has_stale:
+            self._are_assigned = False  # later plans leave room for them
+        is_kept = torch._C._autograd._get_current_graph_task_keep_graph()
+        others, again = [], False
+        for each in self._passes:
+            if each.token.keys() & set(own):
+                again = again or each.has_gradients
+                each.has_gradients = each.has_gradients or is_kept
+            else:
+                others.append(each)
+        if not (has_stale or is_kept or again):
             return
-        self._are_assigned = False  # later plans leave room for them
-        others = [each for each in self._passes if not each.token.keys() & set(own)]
-        room = Room(sum(sum(each.nbytes(own)) for each in others))
-        needed = step.needs.in_backward(room)
+        room = Room(
+            sum(sum(each.nbytes(own)) for each in others)
+            + (step.needs.gradients if again else 0)
+        )
+        needed = step.needs.in_backward(room, is_kept=is_kept)
         if needed > limit:
-            raise _refusal(needed, limit, room, is_own=False)
+            raise _refusal(needed, limit, room, is_own=False, is_kept=is_kept or again)
 
 
-def _refusal(needed: int, limit: int, room: Room, *, is_own: bool) -> NoRoomError:
+def _refusal(
+    needed: int, limit: int, room: Room, *, is_own: bool, is_kept: bool = False
+) -> NoRoomError:
     held = format_bytes(room.others + room.stale)
     why = (
         "The limit has no room for another pass of the model: earlier passes hold "
         if is_own
         else "A pass would exceed the limit in its backward phase: other passes hold "
     )
+    why += f"{held}."
+    if is_kept:
+        why = (
+            "The limit has no room for several backward phases of a pass: with "
+            "retain_graph=True the first frees nothing."
+        )
     return NoRoomError(
-        f"{why}{held}.",
+        why,
         room=room,
         is_own=is_own,
         smallest_limit_bytes=needed,
@@ -216,7 +241,7 @@ def _refusal(needed: int, limit: int, room: Room, *, is_own: bool) -> NoRoomErro
         is_smallest=False,
         requested_bytes=needed,
         limit_bytes=limit,
-        hint=NoRoomError.WAYS,
+        hint=NoRoomError.KEPT if is_kept else NoRoomError.WAYS,
     )
 
 

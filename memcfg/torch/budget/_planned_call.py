@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch._dynamo.eval_frame import reset_code
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+from torch.utils._pytree import tree_leaves
 
 from memcfg.errors import MemcfgError
 from memcfg.torch.budget._backend import Compilation, StopAfterPlanning
 from memcfg.torch.spill._stores import SpillRefusedError
-from memcfg.torch.trace._fakes import without_logs
+from memcfg.torch.trace._fakes import state_of, without_logs
 from memcfg.torch.trace._kept_functions import run_keeping
 from memcfg.torch.trace._traced import SparseRefusedError
 
@@ -64,7 +65,8 @@ def memcfg_planned(module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
     """Compile with the planner of the call that this thread is in."""
     call = _running.call
     assert call is not None
-    return Compilation(call.planner, only_plan=call.only_plan)(module, inputs)
+    compilation = Compilation(call.planner, only_plan=call.only_plan)
+    return compilation(module, inputs, call.given())
 
 
 class PlannedCall:
@@ -104,6 +106,8 @@ class PlannedCall:
         )
         self.planner = planner
         self.only_plan = only_plan
+        self._module = run if isinstance(run, torch.nn.Module) else None
+        self._arguments: Any = None  # of the call that runs
         # Calls the same as `torch.compile`, which makes a new backend wrapper in each
         # call.
         self._compiled = torch._dynamo.optimize(
@@ -113,13 +117,21 @@ class PlannedCall:
             raise UntracedError
         weakref.finalize(self, reset_code, own.__code__).atexit = False
 
+    def given(self) -> list[torch.Tensor]:
+        """Return the arguments of the call, and the state of its module."""
+        state = [] if self._module is None else state_of(self._module)
+        leaves = tree_leaves(self._arguments)
+        return [*(each for each in leaves if isinstance(each, torch.Tensor)), *state]
+
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the compiled function; each new trace is planned."""
         before, _running.call = _running.call, self
+        self._arguments = args, kwargs
         try:
             return self._compiled(*args, **kwargs)
         finally:
             _running.call = before
+            self._arguments = None
 
     def unwrapped(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Run the compiled function, or raise an error that explains the failure.

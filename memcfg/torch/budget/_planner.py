@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 SO_FAR, MISSED = "gradients so far", "not planned"  # names of bytes outside a graph
 STATE, WORKSPACES = "optimizer state", "cuBLAS workspaces"
-HELD = "held by functions"
+HELD, UNREAD = "held by functions", "not read by the step"
 OF_LOSS = "loss and its gradient"  # the user's scalars, which outlive the op of a loss
 UNTIL_BACKWARD = (SO_FAR, MISSED, HELD)  # freed by the time the optimizer steps
 
@@ -176,6 +176,8 @@ class Planner:
         Bytes that the user's loss needs for the next inputs; None if unknown.
     missed_bytes : int
         Bytes above the plan of a step that exceeded the limit; 0 if none did.
+    unread : mapping of torch.device to int
+        Bytes of parameters, buffers and arguments that a step does not read.
     steps : list of Step
         The planned steps, the latest last.
     planned : Counter
@@ -187,6 +189,7 @@ class Planner:
     overhead: Overhead = field(default_factory=Overhead)
     loss_bytes: int | None = None
     missed_bytes: int = 0
+    unread: Mapping[torch.device, int] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     planned: Counter[bool] = field(default_factory=Counter)
 
@@ -231,6 +234,7 @@ class Planner:
         if isinstance(costs, MeasuredCosts):
             costs.prepare(source.nodes)
         overhead = self.overhead.of(source, is_training=num_fwd_outputs is not None)
+        overhead[UNREAD] = sum(self.unread.get(each, 0) for each in _devices(source))
         store = None if stores is None else stores.of(_devices(source))
         ways = self._traced(source, num_fwd_outputs, parameters, overhead, store)
         step = self._known(ways, overhead, store)

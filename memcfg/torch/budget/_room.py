@@ -67,6 +67,10 @@ class NoRoomError(InfeasiblePlanError):
         "passes that need no gradient under torch.no_grad(), delete outputs that are "
         "no longer needed, or raise the limit."
     )
+    KEPT: ClassVar[str] = (
+        "Add the losses and run one backward, run a forward for each backward, or "
+        "raise the limit."
+    )
     _fields = (*InfeasiblePlanError._fields, "room", "is_own")
 
     def __init__(
@@ -87,6 +91,8 @@ class Needs:
         Bytes outside the graph.
     forward, at_loss, backward : int
         The most bytes of the graph in use before, during and after the loss.
+    backward_kept : int
+        The most after the loss, if what backward reads is kept (`retain_graph`).
     loss : int
         The part of `at_loss` that the loss itself has in use.
     resident : int
@@ -100,6 +106,7 @@ class Needs:
     forward: int
     at_loss: int
     backward: int
+    backward_kept: int
     loss: int
     resident: int
     outputs: int
@@ -118,20 +125,23 @@ class Needs:
         absent |= {at for at, each in enumerate(graph.tensors) if each.name == STALE}
         there: set[int] = set()
         between: set[int] = set()
-        forward = at_loss = backward = 0
+        forward = at_loss = backward = backward_kept = 0
         is_late = False
         for action in plan.actions:
             if isinstance(action, Alloc) and action.tensor not in absent:
                 there.add(action.tensor)
             elif isinstance(action, Free):
                 there.discard(action.tensor)
-            now = sum(sizes[each] for each in there)
+            scratch = 0
             if isinstance(action, Compute):
-                now += align_up(graph.ops[action.op].scratch_bytes)
+                scratch = align_up(graph.ops[action.op].scratch_bytes)
+            now = sum(sizes[each] for each in there) + scratch
             if isinstance(action, Compute) and action.op == traced.boundary:
                 between, at_loss, is_late = set(there), now, True
             elif is_late:
                 backward = max(backward, now)
+                kept = sum(sizes[each] for each in there | between)
+                backward_kept = max(backward_kept, kept + scratch)
             else:
                 forward = max(forward, now)
         loss = None if traced.boundary is None else graph.ops[traced.boundary]
@@ -144,6 +154,7 @@ class Needs:
             forward,
             at_loss - room.loss,
             backward,
+            backward_kept,
             # A graph without a loss of its own: another loss may read its outputs.
             3 * outputs if loss is None else align_up(loss.scratch_bytes) - room.loss,
             sum(sizes[each] for each in inner),
@@ -157,9 +168,10 @@ class Needs:
         until = max(self.forward + room.stale, self.at_loss + room.loss)
         return self.overhead + room.others + max(until, self.backward)
 
-    def in_backward(self, room: Room) -> int:
+    def in_backward(self, room: Room, *, is_kept: bool = False) -> int:
         """Return the bytes of the backward phase together with what others hold."""
-        return self.overhead + room.others + self.backward
+        backward = self.backward_kept if is_kept else self.backward
+        return self.overhead + room.others + backward
 
     def from_loss(self, room: Room) -> int:
         """Return the bytes from the loss on, together with what others hold."""
