@@ -38,6 +38,7 @@ __all__ = [
     "exp",
     "expm1",
     "floor",
+    "fmod",
     "instructions",
     "leaves",
     "log",
@@ -467,6 +468,22 @@ def floor(x: Expression | Number) -> Expression:
     return _public("floor", x)
 
 
+def fmod(x1: Expression | Number, x2: Expression | Number) -> Expression:
+    """Compute the exact remainder of a division whose quotient is cut towards 0.
+
+    Parameters
+    ----------
+    x1, x2 : Expression or float
+        The dividend and the divisor.
+
+    Returns
+    -------
+    Expression
+        The remainder, of the sign of `x1`, as NumPy's `fmod`.
+    """
+    return _public("fmod", x1, x2)
+
+
 def sin(x: Expression | Number) -> Expression:
     """Compute the sine.
 
@@ -631,9 +648,17 @@ def _slope_of_several(node: Expression, slopes: Sequence[Expression]) -> Express
             return _slope_at_tie(a, b, _select(b < a, da, db), da, db)
         case "minimum":
             return _slope_at_tie(a, b, _select(a < b, da, db), da, db)
+        case "fmod":
+            return da - db * _truncated(a / b)
         case "select":
             return _select(a, slopes[1], slopes[2])
     return da * _slope_of_base(a, b) + db * _slope_of_exponent(a, b, node)  # power
+
+
+def _truncated(a: Expression) -> Expression:
+    """Return a number rounded towards 0."""
+    below = _node("floor", abs(a))
+    return select(a < 0, -below, below)
 
 
 def _slope_at_tie(

@@ -78,6 +78,7 @@ NODES = {
     "sin": Node("sin_of({0})", np.sin, 30),
     "cos": Node("cos_of({0})", np.cos, 30),
     "atan": Node("atan_of({0})", np.arctan, 25),
+    "fmod": Node("fmod_of({0}, {1})", np.fmod, 40),
     "floor": Node("floor_of({0})", np.floor, 4),
     "rounded": Node("rounded_of({0})", np.float32, uniform=True),
     **CONDITIONS,

@@ -19,6 +19,7 @@ from memcfg.ops._expression import (
     exp,
     expm1,
     floor,
+    fmod,
     log,
     log1p,
     maximum,
@@ -99,13 +100,20 @@ elementwise("sign_bit", _negative, constants=("x",))
 
 
 def _remainder(x1: Expression, x2: Expression) -> Expression:
-    whole = floor(x1 / x2)
-    return select(equal(whole, 0), x1, x1 - whole * x2)
+    rest = fmod(x1, x2)
+    above = select(rest < 0, rest + x2, rest)
+    return select(x2 < 0, select(rest > 0, rest + x2, rest), above)
 
 
-def _truncated_remainder(x1: Expression, x2: Expression) -> Expression:
-    whole = _truncated(x1 / x2)
-    return select(equal(whole, 0), x1, x1 - whole * x2)
+def _floor_divide(x1: Expression, x2: Expression) -> Expression:
+    """Return the whole quotient that fits the exact remainder, as NumPy does."""
+    rest = fmod(x1, x2)
+    cut = (x1 - rest) / x2  # nearly an integer
+    above = select(rest < 0, cut - 1, cut)
+    quotient = select(x2 < 0, select(rest > 0, cut - 1, cut), above)
+    whole = floor(quotient)
+    whole = select(quotient - whole > 0.5, whole + 1, whole)
+    return select(equal(x2, 0), x1 / x2, whole)
 
 
 def _divided_or_zero(x1: Expression, x2: Expression) -> Expression:
@@ -119,10 +127,10 @@ elementwise(
 )
 elementwise(
     "truncated_remainder",
-    _truncated_remainder,
+    fmod,
     partials={"x1": lambda: number(1), "x2": lambda x1, x2: -_truncated(x1 / x2)},
 )
-elementwise("floor_divide", lambda x1, x2: floor(x1 / x2), constants=("x1", "x2"))
+elementwise("floor_divide", _floor_divide, constants=("x1", "x2"))
 elementwise("divide_or_zero", _divided_or_zero)
 
 

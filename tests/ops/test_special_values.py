@@ -305,3 +305,14 @@ def test_a_number_is_finite_in_float32_or_not_finite_at_all():
     for use in (lambda: x * 1e300, lambda: x**1e300, lambda: ops.clip(x, 0, 1e300)):
         with pytest.raises(ValueError, match="must be finite in float32"):
             use()
+
+
+def test_remainders_and_whole_quotients_are_numpys():
+    values = [0, -0.0, 1, -1, 0.1, 5.5, -5.5, 3, 1e8, -1e8, 3.4e38, 2.0**24 + 2, 1e-40]
+    values = np.array([*values, np.inf, -np.inf, np.nan], np.float32)
+    x1, x2 = map(np.ravel, np.meshgrid(values, values))
+    for function in (np.mod, np.floor_divide, np.fmod):
+        with np.errstate(all="ignore"):
+            expected = function(x1, x2)
+        made = getattr(mc.nn.ops, function.__name__, mc.nn.ops.mod)(x1, x2)
+        np.testing.assert_array_equal(made, expected)

@@ -208,6 +208,11 @@ MEMCFG_INLINE float erf_of(float x) {
   return blend(a < 1.0F, x + x * near, with_sign_of(far, x));
 }
 
+// What is left of x when y is taken off as often as it fits; exact, as C's.
+MEMCFG_INLINE float fmod_of(float x, float y) {
+  return std::fmod(x, y);
+}
+
 MEMCFG_INLINE float floor_of(float x) {
   const float a = absolute_of(x);
   // adding 2^23 rounds to an integer; from there on every float is one

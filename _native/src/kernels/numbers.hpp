@@ -55,6 +55,9 @@ inline double cos_of(double x) {
 inline double atan_of(double x) {
   return std::atan(x);
 }
+inline double fmod_of(double x, double y) {
+  return std::fmod(x, y);
+}
 inline double floor_of(double x) {
   return std::floor(x);
 }

@@ -60,6 +60,8 @@ __device__ inline float cos_of(float x) { return cosf(x); }
 __device__ inline double cos_of(double x) { return cos(x); }
 __device__ inline float atan_of(float x) { return atanf(x); }
 __device__ inline double atan_of(double x) { return atan(x); }
+__device__ inline float fmod_of(float x, float y) { return fmodf(x, y); }
+__device__ inline double fmod_of(double x, double y) { return fmod(x, y); }
 __device__ inline float floor_of(float x) { return floorf(x); }
 __device__ inline double floor_of(double x) { return floor(x); }
 __device__ inline double rounded_of(double x) { return static_cast<float>(x); }
