@@ -1,6 +1,6 @@
 """Load a model from a file in Keras's format, and train it within a limit.
 
-Needs h5py: pip install memcfg[h5]. Keras is not needed.
+Needs h5py: pip install "memcfg[h5]". Keras is not needed.
 """
 
 import json

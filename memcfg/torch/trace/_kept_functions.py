@@ -40,7 +40,8 @@ if TYPE_CHECKING:
     from torch import fx
 
 Function = type[torch.autograd.Function]
-_apply = torch.autograd.Function.__dict__["apply"].__func__
+# a class method, of Python up to PyTorch 2.13 and of C since
+_bound = vars(torch.autograd.Function)["apply"]
 
 _OWN = ("torch.", "memcfg.")  # modules whose functions have no side effects
 # a library apart from memcfg's other ops, which may be recomputed
@@ -680,6 +681,11 @@ def _op_of(function: Function) -> Callable[..., Any]:
     return kept
 
 
+def _apply(cls: Function, *args: Any, **kwargs: Any) -> Any:
+    """Run a function as PyTorch does."""
+    return _bound.__get__(None, cls)(*args, **kwargs)
+
+
 def _apply_kept(cls: Function, *args: Any, **kwargs: Any) -> Any:
     """Run a function, as an op if it is kept, or if it raises during tracing."""
     if cls in _kept and keeping.is_tracing:
@@ -706,7 +712,7 @@ def kept_in_eager() -> Iterator[None]:
         with _lock:
             _in_eager -= 1
             if not _in_eager:
-                torch.autograd.Function.apply = classmethod(_apply)
+                torch.autograd.Function.apply = _bound
 
 
 def _tried(call: _Call) -> _Call:
