@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 
 import numpy as np
@@ -747,3 +748,23 @@ def test_the_largest_batch_is_the_measured_one(tenths):
                     with pytest.raises(InfeasiblePlanError):
                         model.train_on_batch(rows, y)
             mc.config.set_memory_limit("CPU:0", None)
+
+
+def test_a_refusal_names_the_limit_of_micro_batches_of_one_sample():
+    def fit(limit):
+        mc.config.set_memory_limit("CPU:0", limit)
+        model = nn.Sequential([nn.Input((64,)), nn.Dense(32), nn.Dense(2)])
+        model.compile("adam", "mse")
+        try:
+            model.fit(np.ones((96, 64)), np.ones((96, 2)), batch_size=96, verbose=0)
+        finally:
+            model.close()
+
+    with pytest.raises(InfeasiblePlanError) as refusal:
+        fit("16KiB")
+    least = int(re.search(r"need a limit of (\d+) B", str(refusal.value))[1])
+    assert least < refusal.value.smallest_limit_bytes
+    with pytest.raises(InfeasiblePlanError):
+        fit(least - 64)
+    with pytest.warns(mc.errors.FallbackWarning):
+        fit(least)

@@ -24,7 +24,9 @@ from memcfg._caller import outside
 from memcfg._checks import name_of
 from memcfg.config._dtype_policy import as_policy
 from memcfg.errors import (
+    GraphError,
     InfeasiblePlanError,
+    PlanError,
     ResourceExhaustedError,
     RetracingWarning,
 )
@@ -60,6 +62,7 @@ from memcfg.plan import auto, share
 from memcfg.plan.search._floor import lowest_plan
 from memcfg.plan.search._watch import planning_clock
 from memcfg.runtime import Executor, FirstValue
+from memcfg.units import exact
 from memcfg.workspaces import ModelWorkspace, workspace_holders
 
 if TYPE_CHECKING:
@@ -767,7 +770,11 @@ class Session:
                 reason = why_whole(spec, whole, self._on_oom, graph)
                 if not reason and self._divide(whole, missing, promised):
                     return None
-                reason = reason or "not even one sample fits with its accumulators"
+                if not reason:
+                    reason = "not even one sample fits with its accumulators"
+                    least = self._least_in_parts(whole, promised)
+                    if least is not None:
+                        reason += f", which need a limit of {exact(least)}"
             elif step not in self._taken and self._take(step, whole):
                 kind = step if step == "mixed_bfloat16" else "replan"
                 name = "auto" if step == "replan" else name_of(step)
@@ -816,6 +823,17 @@ class Session:
         fallback = Fallback("micro_batch", whole.label, missing, division.size, parts)
         self._note(whole, fallback)
         return True
+
+    def _least_in_parts(self, whole: ProgramKey, promised: int) -> int | None:
+        """Return the smallest limit for parts of one sample; None if it is unknown."""
+        graph = self._trace_part(Division(1, 0).key(whole, 1, whole.kind))
+        try:
+            self.executor.plan(graph, self._policy, promised=promised)
+        except InfeasiblePlanError as error:
+            return error.smallest_limit_bytes
+        except (GraphError, PlanError):
+            pass
+        return None
 
     def _take(self, step: Any, key: ProgramKey) -> bool:
         """Apply a step of `on_oom` to all programs; False if it changes nothing."""
