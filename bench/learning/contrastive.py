@@ -28,9 +28,10 @@ def agreement(k: Any, a: Any, b: Any) -> Any:
     codes = k.ops.concatenate([a, b], 0)
     codes = codes / k.ops.sqrt(k.ops.sum(k.ops.square(codes), 1, keepdims=True))
     scores = k.ops.matmul(codes, k.ops.transpose(codes)) / 0.2
-    scores = scores - 1e9 * np.eye(2 * BATCH, dtype=np.float32)
+    scores = k.ops.subtract(scores, 1e9 * np.eye(2 * BATCH, dtype=np.float32))
     other = np.roll(np.eye(2 * BATCH, dtype=np.float32), BATCH, 1)
-    return -k.ops.mean(k.ops.sum(k.ops.log_softmax(scores) * other, 1))
+    chosen = k.ops.multiply(k.ops.log_softmax(scores), other)
+    return -k.ops.mean(k.ops.sum(chosen, 1))
 
 
 def train(k: Any, own: bool) -> Outcome:
