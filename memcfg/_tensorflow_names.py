@@ -62,7 +62,6 @@ DATA = by_name(
 DATASET = by_name(
     {
         "get_single_element": "use next(iter(dataset))",
-        "bucket_by_sequence_length": "use padded_batch, with rows sorted by length",
         "ragged_batch sparse_batch": "use padded_batch",
         "save load snapshot": "use cache(filename)",
         "choose_from_datasets group_by_window ignore_errors random rejection_resample "

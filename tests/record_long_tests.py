@@ -7,7 +7,9 @@ not listed. Of each test function at least the shortest cell stays, unless that 
 longer than TOO_LONG. Lines and branches that the suite reaches are the same after it.
 What runs in other processes is not seen: the mark `always` keeps a test.
 
-``python tests/record_long_tests.py [pytest's arguments]``
+``python tests/record_long_tests.py`` is for the suite, and, in the environment of ``tox
+run -e parity``, ``python tests/record_long_tests.py tests/peers tests/torch``. Lines of
+files that do not run stay.
 """
 
 from __future__ import annotations
@@ -27,14 +29,13 @@ LONG, TOO_LONG = 0.15, 1.0  # processor seconds, under coverage.py
 STAY = "tests/repository/"  # examples, pages and rules
 
 
-def measure(arguments: list[str]) -> list[tuple[str, float, np.ndarray]]:
+def measure(folders: list[str]) -> list[tuple[str, float, np.ndarray]]:
     """Return the name, the seconds and the arcs of each test."""
-    LISTED.write_text("", encoding="utf-8")
     found, numbers = [], {}
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", "pytest", "-q", "-p", "reached_lines"]
-        command += ["--ignore=tests/peers", "--ignore=tests/torch"]
-        command += ["-m", "not slow and not alone and not gpu", *arguments]
+        command += ["-m", "not slow and not alone and not gpu"]
+        command += folders or ["--ignore=tests/peers", "--ignore=tests/torch"]
         place = {**os.environ, "REACHED_LINES": folder}
         place["PYTHONPATH"] = str(TESTS / "support")
         subprocess.run(command, check=True, env=place, cwd=TESTS.parent)
@@ -79,9 +80,16 @@ def choose(tests: list[tuple[str, float, np.ndarray]]) -> list[str]:
 
 
 def main() -> None:
-    lines = choose(measure(sys.argv[1:]))
-    LISTED.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    print(f"{len(lines)} lines in {LISTED}")
+    before = LISTED.read_text(encoding="utf-8").splitlines()
+    LISTED.write_text("", encoding="utf-8")  # all run
+    try:
+        tests = measure(sys.argv[1:])
+        ran = {name.partition("::")[0] for name, _, _ in tests}
+        stay = [line for line in before if line.partition("::")[0] not in ran]
+        before = sorted({*choose(tests), *stay})
+    finally:
+        LISTED.write_text("".join(f"{line}\n" for line in before), encoding="utf-8")
+    print(f"{len(before)} lines in {LISTED}")
 
 
 if __name__ == "__main__":

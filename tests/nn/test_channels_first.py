@@ -19,6 +19,7 @@ FIRST = {
     "SeparableConv": (4, 2),
     "SpatialDropout": (0.5,),
     "Adaptive": (2,),
+    "STFTSpectrogram": ("real", 4),
 }
 NAMES = sorted(
     name
@@ -46,6 +47,8 @@ def arguments(name):
 def pair(name):
     """A layer of either format, and samples with channels last."""
     rank = int(name[-2]) if name[-1] == "D" or name[-2:] in ("1D", "2D", "3D") else 2
+    if name == "STFTSpectrogram":
+        rank = 1
     if name.endswith("Transpose"):
         rank = int(name[-11])
     kind = getattr(layers, name)

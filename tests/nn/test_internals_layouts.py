@@ -65,9 +65,7 @@ def schedule_of(name, kind="train", batch=6):
         graph = traced(make(), kind, (batch, *shape))
     executor = Executor(mc.config.logical_device(), name="scratch")
     values = {
-        graph.tensors[i].name: (
-            lambda shape=graph.tensors[i].shape: np.zeros(shape, np.float32)
-        )
+        graph.tensors[i].name: np.zeros(graph.tensors[i].shape, np.float32)
         for i in graph.persistent
     }
     executor.load({"": graph}, planning.share(), values)

@@ -46,6 +46,7 @@ def installed():
         pytest.param(keras_suite.FOLDERS, id="all", marks=pytest.mark.slow),
     ],
 )
+@pytest.mark.always
 def test_what_is_recorded_happens(tmp_path, paths):
     modules = {
         name: entry

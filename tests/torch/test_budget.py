@@ -42,6 +42,7 @@ def state_bytes(module, x):
 
 
 @pytest.mark.parametrize("kind", [each for each in NETWORKS if each is not LSTM])
+@pytest.mark.always
 def test_bits_are_eagers_and_the_peak_is_as_predicted_and_within_the_limit(kind):
     original, x, y = problem(kind)
     eager = copy.deepcopy(original)
@@ -446,6 +447,7 @@ def test_refusals():
         mt.budget(ResNet(), "1MiB", times="fast")
 
 
+@pytest.mark.always
 def test_inductor_compiles_planned_graphs():
     nn = torch.nn
     layers = [nn.Linear(8, 16), nn.BatchNorm1d(16), nn.ReLU(), nn.Dropout(0.5)]

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["Function", "function"]
 
 _ARRAYS = (np.ndarray, np.generic)
+_SCALARS = (bool, int, float, complex, str, bytes)
 _FEW = 5  # traces without a warning
 _TRACES = 16  # that are kept
 _INT32 = np.iinfo(np.int32)
@@ -256,15 +257,17 @@ class Function:
 
     def _program(self, args: Any, options: Any) -> tuple[Calls, list[Any]]:
         """Return the trace for arguments, made if it is not known, and the arrays."""
+        if len(options) > 1:
+            options = dict(sorted(options.items()))
         leaves: list[Any] = []
-        given = pattern((args, options), leaves, _ARRAYS)
+        form = _form((args, options), leaves)
         arrays = [self._array(each) for each in leaves]
-        self._check_signature(arrays)
-        depends = dict(self._keys(given, arrays))
-        key = frozenset(depends.items())
+        key = form, *[(each.shape, each.dtype) for each in arrays]
         calls = self._traces.pop(key, None)
         if calls is None:
-            calls = self._trace(given, arrays, depends)
+            self._check_signature(arrays)
+            given = pattern((args, options), [], _ARRAYS)
+            calls = self._trace(given, arrays, dict(self._keys(given, arrays)))
         self._traces[key] = calls
         while len(self._traces) > self._settings[2]:
             self._traces.pop(next(iter(self._traces)))
@@ -373,6 +376,20 @@ class Function:
         )
 
 
+def _form(value: Any, leaves: list[Any]) -> Any:
+    """Move arrays to a list; return what else a trace depends on, to be compared."""
+    if isinstance(value, _ARRAYS):
+        leaves.append(value)
+        return None
+    if isinstance(value, list | tuple):
+        return type(value), *[_form(each, leaves) for each in value]
+    if isinstance(value, dict):
+        return dict, *[(name, _form(each, leaves)) for name, each in value.items()]
+    if value is None or isinstance(value, _SCALARS):
+        return type(value), repr(value)
+    return _Same(value)
+
+
 def _leaves(path: str, value: Any, arrays: Sequence[Any]) -> Iterator[tuple[str, Any]]:
     if isinstance(value, Place):
         array = arrays[value.number]
@@ -385,7 +402,7 @@ def _leaves(path: str, value: Any, arrays: Sequence[Any]) -> Iterator[tuple[str,
         yield path, (dict, *value)
         for name, each in value.items():
             yield from _leaves(f"{path}[{name!r}]", each, arrays)
-    elif value is None or isinstance(value, bool | int | float | complex | str | bytes):
+    elif value is None or isinstance(value, _SCALARS):
         yield path, (type(value), repr(value))
     else:
         yield path, _Same(value)

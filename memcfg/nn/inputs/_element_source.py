@@ -40,10 +40,12 @@ class Elements:
 
     lengths = ()  # steps of one's own are traced for each shape
 
-    def __init__(self, data: Any) -> None:
+    def __init__(self, data: Any, size: int | None = None) -> None:
         self.data = data
-        arrays = _leaves(data)
-        self.size = len(arrays[0]) if arrays and np.ndim(arrays[0]) else 1
+        if size is None:
+            arrays = _leaves(data)
+            size = len(arrays[0]) if arrays and np.ndim(arrays[0]) else 1
+        self.size = size
 
     def release(self) -> None:
         """Drop the arrays."""
@@ -82,12 +84,13 @@ class _Arrays:
         skipped, self._skipped = self._skipped, 0
         order, size = next(self._orders), self._batch_size
         for start in range(skipped * size, self._samples, size):
-            rows: Any = slice(start, min(start + size, self._samples))
+            end = min(start + size, self._samples)
+            rows: Any
             if order is None:
-                rows = slice(rows.start + self._first, rows.stop + self._first)
+                rows = slice(start + self._first, end + self._first)
             else:
-                rows = order[rows].astype(np.intp) + self._first
-            yield Elements(_mapped(self._data, itemgetter(rows)))
+                rows = order[start:end].astype(np.intp) + self._first
+            yield Elements(_mapped(self._data, itemgetter(rows)), end - start)
 
     def report(self) -> None:
         """Return None, since there is no pipeline."""

@@ -308,7 +308,10 @@ class Optimizer(FixedAttributes, Configured):
             )
         self._learning_rate = nonnegative(value, "learning_rate")
 
-    rates: Any = learning_rate  # what a step reads: one, or those of several
+    @property
+    def rates(self) -> Any:
+        """What a step reads: the learning rate, or those of several optimizers."""
+        return self.learning_rate
 
     @property
     def rate_shape(self) -> tuple[int, ...]:
