@@ -322,3 +322,12 @@ def test_tones():
 def test_colors_that_are_refused(make_it, words):
     with pytest.raises(ValueError, match=words):
         make_it()
+
+
+@pytest.mark.parametrize("name", ["Solarization", "AutoContrast"])
+def test_configurations_with_a_data_format_are_read(name):
+    layer = getattr(layers, name)
+    made = layer.from_config(layer().get_config() | {"data_format": "channels_last"})
+    assert made.get_config()["data_format"] == "channels_last"
+    with pytest.raises((ValueError, NotImplementedError), match="channels_last"):
+        layer(data_format="channels_first")

@@ -253,3 +253,15 @@ def test_a_hash_is_even_and_its_salt_matters():
 def test_wrong_use(call, error, told):
     with pytest.raises(error, match=told):
         call()
+
+
+def test_a_model_discretizes_as_on_arrays_and_keeps_its_boundaries():
+    layer = layers.Discretization(num_bins=4)
+    layer.adapt(np.arange(100.0))
+    x = mc.nn.Input((6,))
+    model = mc.nn.Model(x, layer(x))
+    data = np.array([[np.nan, np.inf, -np.inf, 25.0, 50.0, -0.0]], np.float32)
+    np.testing.assert_array_equal(model.predict(data, verbose=0), layer(data))
+    assert layer(data)[0, 0] == 3
+    with pytest.raises(ValueError, match="in a model, whose boundaries would stay"):
+        layer.adapt(np.arange(1000.0))

@@ -183,3 +183,14 @@ def test_samples_have_no_branch_of_their_own():
     x = nn.Input((3,))
     with pytest.raises(TypeError, match="each sample would have its own branch"):
         ops.cond(x[:, :1] > 0, lambda: x, lambda: -x)
+
+
+def test_loops_and_switches_refuse_what_is_no_integer():
+    branches = [lambda: 1.0, lambda: 2.0]
+    with pytest.raises(TypeError, match=r"not of integers: pass ops\.cast"):
+        mc.function(lambda i: ops.switch(i, branches))(np.float32(0.7))
+    with pytest.raises(ValueError, match="branches is empty"):
+        ops.switch(0, [])
+    for steps, error in ((2.5, TypeError), (-1, ValueError)):
+        with pytest.raises(error, match="maximum_iterations must be"):
+            ops.while_loop(lambda n: n < 3, lambda n: n + 1, 0, steps)

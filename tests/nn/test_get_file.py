@@ -6,6 +6,7 @@ import hashlib
 import io
 import tarfile
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -158,3 +159,15 @@ def test_the_home_of_keras(tmp_path, given, monkeypatch):
     monkeypatch.setenv("KERAS_HOME", str(tmp_path / "home"))
     path = get_file(origin=given["origin"])
     assert path == str(tmp_path / "home" / "datasets" / "data.bin")
+
+
+def test_threads_fetch_and_unpack_a_file_once(given, tmp_path, capsys):
+    archive = tmp_path / "from" / "many.zip"
+    with zipfile.ZipFile(archive, "w") as packed:
+        for number in range(40):
+            packed.writestr(f"{number}.txt", "some numbers")
+    given["origin"] = archive.as_uri()
+    with ThreadPoolExecutor(6) as pool:
+        made = [pool.submit(get_file, **given, extract=True) for _ in range(6)]
+    assert {len([*Path(each.result()).iterdir()]) for each in made} == {40}
+    assert capsys.readouterr().out.count("Downloading") == 1

@@ -335,3 +335,21 @@ def test_buckets_bound_the_number_of_lengths():
     assert history[-1] < history[0]
     lengths = {key.rpartition(" ")[2] for key in net._session.executor.plans}
     assert lengths == {"4", "8", "16"}
+
+
+def test_the_length_of_an_axis_of_none_is_no_number():
+    x = nn.Input((None, FEATURES))
+    with pytest.raises(TypeError, match=r"arange: start .* got None"):
+        ops.arange(ops.shape(x)[1])
+    with pytest.raises(ValueError, match=r"does not fit \(None, None, 4\)"):
+        ops.broadcast_to(x[:, :1], ops.shape(x))
+
+
+def test_programs_that_are_no_longer_loaded_are_forgotten():
+    chain = nn.Sequential([nn.Input((None, 1)), nn.GlobalAveragePooling1D()])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", mc.errors.RetracingWarning)
+        for steps in range(1, 300):
+            chain.predict_on_batch(np.ones((1, steps, 1), np.float32))
+    assert len(chain._session._used) < 260
+    assert len(chain._session.executor.plans) == 32

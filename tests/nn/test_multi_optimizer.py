@@ -225,3 +225,12 @@ def test_what_cannot_be_honoured():
     lone = optimizers.OptimizerMap(optimizers.SGD(), {"tail/.*": optimizers.Adam()})
     with pytest.warns(RuntimeWarning, match=r"'tail/\.\*' matches no weight .* body/k"):
         trained(optimizers.MultiOptimizer(lone)).close()
+
+
+def test_a_function_that_makes_optimizers_makes_one_for_each_weight():
+    optimizer = optimizers.MultiOptimizer(lambda weight: optimizers.Adam(0.05))
+    model, _ = trained(optimizer, epochs=2), None
+    assert len(optimizer.optimizers) == 4
+    alone = trained(optimizers.Adam(0.05), epochs=2)
+    for one, other in zip(model.get_weights(), alone.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from memcfg.graph import Builder
 
-__all__ = ["of_integers"]
+__all__ = ["filled_with", "of_integers"]
 
 _ARITHMETIC = frozenset(
     {
@@ -24,6 +24,7 @@ _ARITHMETIC = frozenset(
 )
 _COMPARISONS = frozenset({"less", "less_equal", "equal", "not_equal"})
 _MOVES = frozenset({"gather", "take_along", "triangle"})
+_OF_NO_NAN = {"greater_not_nan": "maximum", "smaller_not_nan": "minimum"}
 _FOLDS = {"reduce_sum": "add", "reduce_max": "maximum"}
 
 
@@ -47,9 +48,19 @@ class _Integers:
 
     def filled(self, like: int, value: int) -> int:
         """Append a constant of a tensor's shape, of at most 24 bits."""
-        shape = self._builder.shape(like)
+        return self.fill(self._builder.shape(like), value)
+
+    def fill(self, shape: tuple[int, ...], value: int) -> int:
+        """Append a constant of a shape; one of more bits from its two halves."""
+        if abs(value) > 2**24:
+            high, low = (self.fill(shape, each) for each in divmod(value, 2**16))
+            return self("add", self("multiply", high, self.fill(shape, 2**16)), low)
         data = {"shape": shape, "value": float(value), "dtype": "float32"}
         return self.cast(self._builder.apply("fill", (), data)[0], "int32")
+
+    def rectified(self, x: int) -> int:
+        """Append x where it is positive, else 0."""
+        return self("maximum", x, self.filled(x, 0))
 
     def same(self, x: int) -> int:
         """Append a copy."""
@@ -135,6 +146,8 @@ class _Integers:
         """Append an op whose operands are all integers; None if there is none."""
         if kind in _ARITHMETIC:
             return self(kind, *inputs)
+        if kind in _OF_NO_NAN:
+            return self(_OF_NO_NAN[kind], *inputs)
         if kind in _COMPARISONS:
             return self.cast(self(kind, *inputs), "float32")
         if kind in _FOLDS:
@@ -165,12 +178,18 @@ class _Integers:
 # Of the operands that stay integers: all, or those after a mask.
 _OTHERS: dict[str, tuple[Callable[..., int], int]] = {
     "absolute": (_Integers.absolute, 0),
+    "relu": (_Integers.rectified, 0),
     "sign": (_Integers.sign, 0),
     "stop_gradient": (_Integers.same, 0),
     "truncate": (_Integers.same, 0),
     "masked": (_Integers.masked, 1),
     "where": (_Integers.where, 1),
 }
+
+
+def filled_with(builder: Builder, shape: tuple[int, ...], value: int, name: str) -> int:
+    """Append an int32 tensor of one number, of all its bits."""
+    return _Integers(builder, name).fill(shape, value)
 
 
 def of_integers(

@@ -106,6 +106,7 @@ _OF_FLOATS = frozenset(
         *("average_pool2d", "global_average_pool2d", "layer_normalization"),
     }
 )
+_OF_NO_INTEGERS = frozenset({"matmul", "dense", "conv2d", "conv3d"})
 _PRODUCTS = frozenset(
     {
         *("matmul", "dense", "conv2d", "conv3d", "lstm", "gru", "simple_rnn", "bias"),
@@ -603,6 +604,11 @@ class Scope:
         if "int32" not in dtypes:
             return inputs
         mixed = kind in _PRODUCTS and len({*dtypes}) > 1
+        if kind in _OF_NO_INTEGERS and not mixed:
+            raise TypeError(
+                f"{self.name}: {kind} of integers is not computed: convert them by "
+                "ops.cast(x, 'float32'), which holds integers of up to 2**24"
+            )
         if not mixed and kind not in _OF_FLOATS and op_type(kind).formula is None:
             return inputs
         return [

@@ -498,6 +498,13 @@ def _axis(axis: Any, kind: str) -> int | tuple[int, ...]:
     return integer(axis, what, None)
 
 
+def _floats(scope: Scope, x: int) -> int:
+    """Append a conversion of integers, whose squares would wrap around."""
+    if scope.builder.dtype(x) != "int32":
+        return x
+    return scope.apply("cast", (x,), {"dtype": "float32"})[0]
+
+
 def _over(scope: Scope, op: str, x: int, axes: Sequence[int]) -> int:
     """Append a reduction of squares, with the axes kept."""
     (squares,) = scope.apply("multiply", (x, x))
@@ -560,7 +567,7 @@ class RMSNormalization(Layer):
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the ops."""
-        (x,), shape = inputs, scope.builder.shape(inputs[0])
+        x, shape = _floats(scope, inputs[0]), scope.builder.shape(inputs[0])
         axes = axes_of_sample(self, shape[1:])
         mean = _over(scope, "reduce_mean", x, axes)
         mean = scope.apply("affine", (mean,), {"factor": 1, "term": self.epsilon})[0]
@@ -606,5 +613,6 @@ class UnitNormalization(Layer):
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the ops; a norm below 1e-12 counts as that, as in Keras."""
         axes = axes_of_sample(self, scope.builder.shape(inputs[0])[1:])
-        total = _over(scope, "reduce_sum", inputs[0], axes)
-        return _times_root(scope, inputs[0], total, _LEAST_NORM**2)
+        x = _floats(scope, inputs[0])
+        total = _over(scope, "reduce_sum", x, axes)
+        return _times_root(scope, x, total, _LEAST_NORM**2)

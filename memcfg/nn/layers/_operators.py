@@ -15,6 +15,7 @@ import numpy as np
 from memcfg.errors import GraphError
 from memcfg.graph import Builder
 from memcfg.nn._argument_checks import constant, integer
+from memcfg.nn.layers._integers import filled_with
 from memcfg.nn.layers._layer import (
     COMPARISONS,
     OPERATIONS,
@@ -238,6 +239,8 @@ class Filled(Layer):
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op, which does not read the tensor."""
         shape = scope.builder.shape(inputs[0])
+        if self.target == "int32":
+            return filled_with(scope.builder, shape, int(self.value), self.name)
         attributes = {"shape": shape, "value": self.value, "dtype": self.target}
         return scope.apply("fill", (), attributes)[0]
 

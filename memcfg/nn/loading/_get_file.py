@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import shutil
 import tarfile
 import tempfile
 import zipfile
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -107,16 +108,32 @@ def get_file(
             unpacked = folder / f"{stem}_extracted"
         else:
             target = folder / f"{name}_archive"
-    known = target.exists() and not force_download
-    if not known or not _has_hash(target, file_hash, hash_algorithm):
-        folder.mkdir(parents=True, exist_ok=True)
-        _download(origin, target, file_hash, hash_algorithm)
-        known = False
-    if not (extract or untar):
-        return str(target)
-    if not known or not unpacked.is_dir():
-        _unpack(target, unpacked, formats)
-    return str(unpacked)
+    folder.mkdir(parents=True, exist_ok=True)
+    with _locked(folder):
+        known = target.exists() and not force_download
+        if not known or not _has_hash(target, file_hash, hash_algorithm):
+            _download(origin, target, file_hash, hash_algorithm)
+            known = False
+        if not (extract or untar):
+            return str(target)
+        if not known or not unpacked.is_dir():
+            _unpack(target, unpacked, formats)
+        return str(unpacked)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Keep other calls, of any thread or process, from writing to a folder.
+
+    Some file systems of a network have no locks; calls there do not wait.
+    """
+    opened = os.open(folder, os.O_RDONLY)
+    try:
+        with suppress(OSError):
+            fcntl.flock(opened, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(opened)
 
 
 def _name(fname: Any, origin: str) -> str:

@@ -370,7 +370,10 @@ def diff(a: Any, n: int = 1, axis: int = -1) -> Any:
 @documented
 def trapezoid(y: Any, x: Any = None, dx: float = 1.0, axis: int = -1) -> Any:
     """Integrate along an axis by the trapezoidal rule."""
-    place = axis_of(tensor_of(y, "trapezoid"), axis)
+    y = tensor_of(y, "trapezoid")
+    if y.sample_dtype == "int32":
+        y = cast(y, "float32")  # sums of integers would wrap around
+    place = axis_of(y, axis)
     length = lengths_of(y)[place]
     means = (_part(y, place, 1, length) + _part(y, place, 0, length - 1)) * 0.5
     if x is None:
@@ -393,13 +396,13 @@ def _known(x: Any) -> Any:
 @documented
 def nansum(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """Return the sums along axes without NaN."""
-    return sum(where(isnan(x), 0.0, x), axis, keepdims)
+    return sum(where(isnan(x), 0, x), axis, keepdims)
 
 
 @documented
 def nanprod(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """Return the products along axes without NaN."""
-    return prod(where(isnan(x), 1.0, x), axis, keepdims)
+    return prod(where(isnan(x), 1, x), axis, keepdims)
 
 
 @documented
@@ -425,6 +428,8 @@ def nanstd(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
 @documented
 def nanmax(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """Return the maxima along axes without NaN; NaN where there is nothing else."""
+    if tensor_of(x, "nanmax").sample_dtype == "int32":
+        return max(x, axis, keepdims)
     most = max(where(isnan(x), -math.inf, x), axis, keepdims)
     return where(max(_known(x), axis, keepdims), most, math.nan)
 
@@ -432,6 +437,8 @@ def nanmax(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
 @documented
 def nanmin(x: Any, axis: Any = None, keepdims: bool = False) -> Any:
     """Return the minima along axes without NaN; NaN where there is nothing else."""
+    if tensor_of(x, "nanmin").sample_dtype == "int32":
+        return min(x, axis, keepdims)
     return negative(nanmax(negative(x), axis, keepdims))
 
 

@@ -162,9 +162,16 @@ def switch(index: Any, branches: Any, *operands: Any) -> Any:
     Raises
     ------
     TypeError, ValueError
-        As of `cond`, or if `index` is no integer.
+        As of `cond`, if `index` is no integer, or there is no function.
     """
+    if not len(branches):
+        raise ValueError("switch: branches is empty: pass at least one function")
     if isinstance(index, SymbolicTensor):
+        if index.sample_dtype != "int32":
+            raise TypeError(
+                f"switch: index {index!r} is not of integers: pass "
+                "ops.cast(index, 'int32')"
+            )
         index = cast(_scalar(index, "switch"), "float32")
         results = [_branch(each, operands, "switch") for each in branches]
         made = results[0]
@@ -239,6 +246,8 @@ def while_loop(
     TypeError, ValueError
         As of `cond`, or if the condition is a tensor, and the steps have no maximum.
     """
+    if maximum_iterations is not None:
+        integer(maximum_iterations, "while_loop: maximum_iterations", 0)
     several = isinstance(loop_vars, list | tuple)
     values = tuple(loop_vars) if several else (loop_vars,)
     steps = 0

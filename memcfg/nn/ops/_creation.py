@@ -94,6 +94,11 @@ def arange(
     dtype: Any = None,
 ) -> Any:
     """Return numbers from start to below stop; int32 if all arguments are integers."""
+    if start is None:
+        raise TypeError(
+            "arange: start must be a number, got None, such as the length of an axis "
+            "of None: read x.shape in the `call` of a layer, which is traced for each"
+        )
     low, high = (0, start) if stop is None else (start, stop)
     return _array(np.arange(low, high, 1 if step is None else step), dtype)
 

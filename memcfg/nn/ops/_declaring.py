@@ -474,6 +474,7 @@ _NUMBERS = frozenset(
     {
         *("start_indices", "shape", "newshape", "q", "indices_or_sections", "window"),
         *("repeats", "pad_width", "bins", "padding", "shift"),
+        *("scatter.indices", "scatter_update.indices"),  # of these ops alone
     }
 )
 
@@ -481,11 +482,13 @@ _NUMBERS = frozenset(
 def _with_numbers(function: Callable[..., Any]) -> Callable[..., Any]:
     """Let a function take arrays where it needs numbers, as in Keras."""
     names = list(inspect.signature(function).parameters)
-    if not _NUMBERS & {*names}:
+    label = function.__name__
+    numbers = {each for each in names if {each, f"{label}.{each}"} & _NUMBERS}
+    if not numbers:
         return function
 
     def number(name: str, value: Any) -> Any:
-        arrays = isinstance(value, np.ndarray | np.generic) and name in _NUMBERS
+        arrays = isinstance(value, np.ndarray | np.generic) and name in numbers
         return value.tolist() if arrays else value
 
     @functools.wraps(function)

@@ -17,7 +17,9 @@ from memcfg.nn.layers._operators import (
     as_tensor,
 )
 from memcfg.nn.ops._along_axes import max as max_of
+from memcfg.nn.ops._along_axes import min as min_of
 from memcfg.nn.ops._along_axes import prod as prod_of
+from memcfg.nn.ops._along_axes import sum as sum_of
 from memcfg.nn.ops._declaring import (
     axis_of,
     documented,
@@ -166,7 +168,9 @@ def _rows(indices: Any, shape: Any, name: str) -> tuple[np.ndarray, int, int]:
 
 
 def _added(flat: Any, values: Any, rows: int) -> Any:
-    """Return rows of values added at flat indices."""
+    """Return rows of values added at flat indices; of integers exactly."""
+    if values.sample_dtype == "int32":
+        return _of_members(values, flat, rows, 0, sum_of, "scatter")
     return Several("scatter_add", {"rows": rows})([as_tensor(flat, "indices"), values])
 
 
@@ -244,7 +248,7 @@ def segment_sum(
     """Return the sums of the rows of each segment, of a tensor without a batch."""
     del sorted
     x, places, count = _segments(data, segment_ids, num_segments, "segment_sum")
-    return Several("scatter_add", {"rows": count})([places, x])
+    return _added(places, x, count)
 
 
 def _of_members(
@@ -267,10 +271,15 @@ def segment_max(
     num_segments: int | None = None,
     sorted: bool = False,  # noqa: A002
 ) -> Any:
-    """Return the maxima of the rows of each segment; -inf for one without rows."""
+    """Return the maxima of the rows of each segment.
+
+    One without rows has -inf, or the least integer.
+    """
     del sorted
     given = data, segment_ids, num_segments
-    return _of_members(*given, -np.inf, max_of, "segment_max")
+    whole = tensor_of(data, "segment_max").sample_dtype == "int32"
+    other = -(2**31) if whole else -np.inf
+    return _of_members(*given, other, max_of, "segment_max")
 
 
 @documented
@@ -280,7 +289,13 @@ def segment_min(
     num_segments: int | None = None,
     sorted: bool = False,  # noqa: A002
 ) -> Any:
-    """Return the minima of the rows of each segment; inf for one without rows."""
+    """Return the minima of the rows of each segment.
+
+    One without rows has inf, or the greatest integer.
+    """
+    if tensor_of(data, "segment_min").sample_dtype == "int32":
+        given = data, segment_ids, num_segments
+        return _of_members(*given, 2**31 - 1, min_of, "segment_min")
     return negative(segment_max(negative(data), segment_ids, num_segments, sorted))
 
 
@@ -294,7 +309,7 @@ def segment_prod(
     """Return the products of the rows of each segment; 1 for one without rows."""
     del sorted
     given = data, segment_ids, num_segments
-    return _of_members(*given, 1.0, prod_of, "segment_prod")
+    return _of_members(*given, 1, prod_of, "segment_prod")
 
 
 @documented

@@ -417,6 +417,8 @@ def where(condition: Any, x1: Any = None, x2: Any = None) -> Any:
             "where: pass x1 and x2: the places alone would have a shape that depends "
             "on the data"
         )
+    if _stay_integers(x1, x2):
+        x1, x2 = as_tensor(x1, "where"), as_tensor(x2, "where")
     tensors = [isinstance(each, SymbolicTensor) for each in (x1, x2)]
     numbers = [
         not tensor and np.ndim(each) == 0
@@ -433,6 +435,21 @@ def where(condition: Any, x1: Any = None, x2: Any = None) -> Any:
         return combined("where_not", [condition, x2], value)
     both = value | {"other": constant(x2, "where: x2")}
     return Function("where_numbers", both)(condition)
+
+
+def _stay_integers(*values: Any) -> bool:
+    """Return whether integers of 32 bits stand beside a tensor of integers."""
+    others = [each for each in values if not isinstance(each, SymbolicTensor)]
+    if len(others) == len(values) or any(
+        isinstance(each, SymbolicTensor) and each.sample_dtype != "int32"
+        for each in values
+    ):
+        return False
+    arrays = [np.asarray(each) for each in others]
+    return all(
+        each.dtype.kind in "iu" and ((each >= -(2**31)) & (each < 2**31)).all()
+        for each in arrays
+    )
 
 
 @documented
@@ -499,7 +516,10 @@ def nan_to_num(
         "posinf": most if posinf is None else constant(posinf, "nan_to_num: posinf"),
         "neginf": -most if neginf is None else constant(neginf, "nan_to_num: neginf"),
     }
-    return Function("replace_nonfinite", given)(tensor_of(x, "nan_to_num"))
+    x = tensor_of(x, "nan_to_num")
+    if x.sample_dtype == "int32":
+        return x
+    return Function("replace_nonfinite", given)(x)
 
 
 @documented

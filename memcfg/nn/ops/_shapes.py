@@ -266,7 +266,8 @@ def broadcast_to(x: Any, shape: Sequence[Any]) -> Any:
     wide = [*shape] if x.whole else [None, *shape[1:]]
     ends = wide[max(len(wide) - len(lengths), 0) :]
     wrong = len(lengths) > len(wide) or any(
-        a not in (1, b) for a, b in zip(lengths, ends, strict=True)
+        a not in (1, b) or (b is None and a is not None)
+        for a, b in zip(lengths, ends, strict=True)
     )
     if wrong or (not x.whole and len(lengths) < len(wide)):
         raise ValueError(f"broadcast_to: {x!r} does not fit {tuple(shape)}")
@@ -637,7 +638,7 @@ def diagonal(x: Any, offset: int = 0, axis1: int = 0, axis2: int = 1) -> Any:
     if length < 1:
         raise ValueError(f"diagonal: {x!r} has no diagonal {offset}")
     x = x[..., down : down + length, right : right + length]
-    return sum_of(where(np.eye(length, dtype=np.float32), x, 0.0), len(x.shape) - 1)
+    return sum_of(where(np.eye(length, dtype=np.float32), x, 0), len(x.shape) - 1)
 
 
 @documented
@@ -659,7 +660,7 @@ def diag(x: Any, k: int = 0) -> Any:
     if len(x.shape) == 2:
         return diagonal(x, k)
     length, shift = x.shape[0], abs(k)
-    square = where(np.eye(length, dtype=np.float32), expand_dims(x, 1), 0.0)
+    square = where(np.eye(length, dtype=np.float32), expand_dims(x, 1), 0)
     return pad(
         square, [(max(-k, 0), max(k, 0)), (max(k, 0), max(-k, 0))] if shift else 0
     )

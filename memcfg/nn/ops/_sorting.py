@@ -125,6 +125,8 @@ def _quantiles(
     if method not in _METHODS:
         raise ValueError(f"{name}: method must be one of {_METHODS}, got {method!r}")
     x = tensor_of(x, name)
+    if x.sample_dtype == "int32":
+        x = cast(x, "float32")  # differences of integers would wrap around
     axes = axes_of(x, axis)
     rest = [i for i in range(len(x.shape)) if i not in axes]
     lengths = lengths_of(x)

@@ -177,7 +177,7 @@ class MultiOptimizer(Optimizer):
     >>> model.compile(optimizers.MultiOptimizer(chosen), "mse")
     """
 
-    __slots__ = ("_chosen", "_optimizers", "_paths", "_told", "optimizer_map")
+    __slots__ = ("_asked", "_chosen", "_optimizers", "_paths", "_told", "optimizer_map")
 
     kind = "multioptimizer"
 
@@ -195,6 +195,7 @@ class MultiOptimizer(Optimizer):
         self._optimizers: list[Optimizer] = []
         self._chosen: dict[str, Optimizer] = {}  # by the names of weights
         self._paths: dict[tuple[Any, str], str] = {}  # by layer and name within it
+        self._asked: dict[_Named, Optimizer] = {}  # what a function has answered
         self._told = False  # of expressions that match nothing
         self.optimizer_map = optimizer_map
         several = []
@@ -302,9 +303,9 @@ class MultiOptimizer(Optimizer):
         groups: dict[int, list[Weight]] = {}
         for weight in weights:
             known = self._paths.get((weight.layer, weight.spec_name), weight.name)
-            seen = _Named(known, weight.spec_name, weight.shape)
             self._paths[weight.layer, weight.spec_name] = known
-            self._chosen[weight.name] = chosen = self.optimizer_map(seen)
+            chosen = self._optimizer_of(known, weight)
+            self._chosen[weight.name] = chosen
             groups.setdefault(self._add(chosen), []).append(weight)
         self._warn_of_lone_keys()
         result: list[Slot] = []
@@ -318,6 +319,15 @@ class MultiOptimizer(Optimizer):
                 "use one of them for all those weights"
             )
         return result
+
+    def _optimizer_of(self, path: str, weight: Weight) -> Optimizer:
+        """Return what the map says; a function that makes optimizers is called once."""
+        seen = _Named(path, weight.spec_name, weight.shape)
+        if isinstance(self.optimizer_map, OptimizerMap):
+            return self.optimizer_map(seen)
+        if seen not in self._asked:
+            self._asked[seen] = self.optimizer_map(seen)
+        return self._asked[seen]
 
     def _warn_of_lone_keys(self) -> None:
         """Warn once of expressions of the map that match no trained weight."""

@@ -308,10 +308,13 @@ class Optimizer(FixedAttributes, Configured):
             )
         self._learning_rate = nonnegative(value, "learning_rate")
 
-    @property
-    def rates(self) -> Any:
-        """What a step reads: the learning rate, or those of several optimizers."""
-        return self.learning_rate
+    rates: Any = learning_rate  # what a step reads: one, or those of several
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        """Let steps read the learning rate that a subclass computes, in one call."""
+        super().__init_subclass__(**options)
+        if "learning_rate" in vars(cls) and "rates" not in vars(cls):
+            cls.rates = vars(cls)["learning_rate"]
 
     @property
     def rate_shape(self) -> tuple[int, ...]:

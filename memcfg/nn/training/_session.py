@@ -92,6 +92,7 @@ Array = npt.NDArray[Any]
 _PAST_FALLBACKS = 50  # that crash reports list
 _KEPT = 12  # programs of a model that stay loaded; they share one arena
 _KEPT_OF_ANY_LENGTH = 32  # the same, if axes of its inputs have any length
+_REMEMBERED = 256  # programs in their order of use, before those not loaded are dropped
 _FEW = 10  # lengths of batches that a model runs without a warning
 
 
@@ -556,6 +557,8 @@ class Session:
     def _use(self, key: ProgramKey) -> None:
         """Mark a program as the most recently used."""
         self._used.pop(key, None)
+        if len(self._used) >= _REMEMBERED:
+            self._used = dict.fromkeys(self._graphs)
         self._used[key] = None
 
     def plan(

@@ -105,11 +105,17 @@ class Discretization(_DataLayer):
         Raises
         ------
         ValueError
-            If the layer was made with boundaries, or there are no numbers.
+            If the layer was made with boundaries, a model has those of the last
+            call, or there are no numbers.
         """
         if self.num_bins is None:
             raise ValueError(
                 "Discretization was made with bin_boundaries, and cannot be adapted"
+            )
+        if any(made() is not None for made in self._calls):
+            raise ValueError(
+                f"Discretization: {self.name!r} is in a model, whose boundaries would "
+                "stay the old ones: make a layer and a model, and adapt it before"
             )
         summary = np.zeros((2, 0), np.float32)
         for batch in batches_of(data, steps, "Discretization"):
@@ -121,7 +127,10 @@ class Discretization(_DataLayer):
         self._boundaries = bounds.tolist()
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the count of the boundaries that are not above, and its encoding."""
+        """Append the count of the boundaries that are not above, and its encoding.
+
+        NaN is in the last bin, as on arrays: no boundary is above it.
+        """
         bounds = self._bounds()
         (x,) = inputs
         if scope.builder.dtype(x) != "float32":
@@ -134,9 +143,11 @@ class Discretization(_DataLayer):
         row = {"shape": (*[1] * len(shape), len(bounds)), "data": data}
         (low,) = scope.apply("constant", (), row)
         (low,) = scope.apply("broadcast_to", (low,), wide)
-        (below,) = scope.apply("less_equal", (low, x))
+        (above,) = scope.apply("less", (x, low))
         axes = {"axes": (len(shape),), "keepdims": False}
-        (bins,) = scope.apply("reduce_sum", (below,), axes)
+        (bins,) = scope.apply("reduce_sum", (above,), axes)
+        rest = {"factor": -1.0, "term": float(len(bounds))}
+        (bins,) = scope.apply("affine", (bins,), rest)
         (bins,) = scope.apply("cast", (bins,), {"dtype": "int32"})
         return trace_encoded(scope, bins, self.output_mode, len(bounds) + 1)
 

@@ -42,6 +42,8 @@ class Solarization(_ColorLayer):
         The range of values.
     seed : int, optional
         The seed, by default drawn from `set_random_seed`'s sequence.
+    data_format : str, optional
+        Must be ``"channels_last"`` or None.
     name : str, optional
         The name.
 
@@ -60,13 +62,14 @@ class Solarization(_ColorLayer):
         value_range: Any = (0, 255),
         seed: int | None = None,
         *,
+        data_format: str | None = None,
         name: str | None = None,
     ) -> None:
         kind = "Solarization"
         self.addition_factor = _up_to(addition_factor, f"{kind}: addition_factor")
         self.threshold_factor = _up_to(threshold_factor, f"{kind}: threshold_factor")
         self.value_range = value_range_of(value_range, f"{kind}: value_range")
-        self._begin(name, None, seed)
+        self._begin(name, data_format, seed)
 
     def get_random_transformation(
         self, data: Any, training: bool = True, seed: int | None = None
@@ -177,6 +180,8 @@ class AutoContrast(_ColorLayer):
     ----------
     value_range : (float, float), default (0, 255)
         The range of values.
+    data_format : str, optional
+        Must be ``"channels_last"`` or None.
     name : str, optional
         The name.
 
@@ -188,9 +193,15 @@ class AutoContrast(_ColorLayer):
 
     __slots__ = ()
 
-    def __init__(self, value_range: Any = (0, 255), *, name: str | None = None) -> None:
+    def __init__(
+        self,
+        value_range: Any = (0, 255),
+        *,
+        data_format: str | None = None,
+        name: str | None = None,
+    ) -> None:
         self.value_range = value_range_of(value_range, "AutoContrast: value_range")
-        self._begin(name, None)
+        self._begin(name, data_format)
 
     def transform_images(
         self, images: Any, transformation: Any = None, training: bool = True

@@ -1,0 +1,105 @@
+"""Integers beyond the 24 bits of float32: NumPy is the oracle of what stays exact."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import memcfg as mc
+
+nn, ops = mc.nn, mc.nn.ops
+LEAST = -(2**31)
+BIG = 2**24 + 1  # the first integer that float32 does not hold
+X = np.array(
+    [[BIG, 3, LEAST], [5, -BIG, 2**24 + 3], [2**31 - 1, 2**31 - 2, LEAST + 1]],
+    np.int32,
+)
+Y = X[::-1].copy()
+IDS = np.array([1, 0, 1], np.int32)
+KEPT = {
+    "where": (lambda x, y: ops.where(x > 0, x, BIG), np.where(X > 0, X, BIG)),
+    "where_other": (lambda x, y: ops.where(y > 0, 7, x), np.where(Y > 0, 7, X)),
+    "select": (lambda x, y: ops.select([x > 4], [y], BIG), np.where(X > 4, Y, BIG)),
+    "ones_like": (lambda x, y: ops.ones_like(x), np.ones_like(X)),
+    "full_like": (lambda x, y: ops.full_like(x, -BIG), np.full_like(X, -BIG)),
+    "full_like_least": (lambda x, y: ops.full_like(x, LEAST), np.full_like(X, LEAST)),
+    "relu": (lambda x, y: nn.activations.relu(x), np.maximum(X, 0)),
+    "nan_to_num": (lambda x, y: ops.nan_to_num(x), X),
+    "fmax": (lambda x, y: ops.fmax(x, y), np.maximum(X, Y)),
+    "fmin": (lambda x, y: ops.fmin(x, y), np.minimum(X, Y)),
+    "nansum": (lambda x, y: ops.nansum(x, 1), X.sum(1, dtype=np.int32)),
+    "nanprod": (lambda x, y: ops.nanprod(x, 1), X.prod(1, dtype=np.int32)),
+    "nanmax": (lambda x, y: ops.nanmax(x, 1), X.max(1)),
+    "nanmin": (lambda x, y: ops.nanmin(x, 1), X.min(1)),
+    "diagonal": (lambda x, y: ops.diagonal(x), np.diagonal(X)),
+    "diag": (lambda x, y: ops.diag(x[0]), np.diag(X[0])),
+    "diagflat": (lambda x, y: ops.diagflat(x), np.diagflat(X)),
+    "trace": (lambda x, y: ops.trace(x), np.trace(X, dtype=np.int32)),
+    "einsum": (lambda x, y: ops.einsum("ii->i", x), np.diagonal(X)),
+    "segment_sum": (
+        lambda x, y: ops.segment_sum(x, IDS, 3),
+        np.stack([X[1], X[0] + X[2], 0 * X[0]]),
+    ),
+    "segment_max": (
+        lambda x, y: ops.segment_max(x, IDS, 3),
+        np.stack([X[1], np.maximum(X[0], X[2]), 0 * X[0] + LEAST]),
+    ),
+    "segment_min": (
+        lambda x, y: ops.segment_min(x, IDS, 2),
+        np.stack([X[1], np.minimum(X[0], X[2])]),
+    ),
+    "scatter": (
+        lambda x, y: ops.scatter(np.array([[2], [0], [2]]), x, (3, 3)),
+        np.stack([X[1], 0 * X[0], X[0] + X[2]]),
+    ),
+    "scatter_update": (
+        lambda x, y: ops.scatter_update(x, np.array([[0], [2]]), y[:2]),
+        np.stack([Y[0], X[1], Y[1]]),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_integers_stay_exact_in_a_function_and_on_arrays(name):
+    compute, wanted = KEPT[name]
+    with np.errstate(over="ignore"):
+        for found in (mc.function(compute)(X, Y), compute(X, Y)):
+            assert np.asarray(found).dtype == np.int32
+            np.testing.assert_array_equal(found, wanted)
+
+
+def test_what_computes_floats_converts_integers_before_they_wrap_around():
+    x = np.array([[2**31 - 1, LEAST, 5], [2**20, 2**20, 2**20]], np.int32)
+    wide = x.astype(np.float64)
+    for q in (0.25, 0.5, 0.9):
+        found = mc.function(lambda x, q=q: ops.quantile(x, q, axis=1))(x)
+        np.testing.assert_allclose(found, np.quantile(wide, q, axis=1), 1e-6)
+    np.testing.assert_allclose(
+        mc.function(ops.trapezoid)(x), np.trapezoid(wide), rtol=1e-6
+    )
+    norm = np.linalg.norm(wide, axis=1, keepdims=True)
+    np.testing.assert_allclose(nn.layers.UnitNormalization()(x), wide / norm, 1e-6)
+    np.testing.assert_allclose(
+        nn.layers.RMSNormalization()(x), wide / norm * np.sqrt(3), rtol=1e-6
+    )
+
+
+def test_products_of_integers_are_refused_before_a_program_is_made():
+    inputs = nn.Input((3, 3), dtype="int32")
+    for compute in (
+        lambda: ops.matmul(inputs, inputs),
+        lambda: ops.matmul(X, Y),
+        lambda: nn.layers.Dot(1)([X, Y]),
+    ):
+        with pytest.raises(TypeError, match=r"of integers is not computed.*ops\.cast"):
+            compute()
+    small = np.array([[1, -2], [3, 4]], np.int32)
+    found = ops.matmul(small, small.astype(np.float32))
+    np.testing.assert_array_equal(found, small @ small)
+
+
+def test_scatter_takes_arrays_of_indices_and_of_values():
+    places, values = np.array([[1], [3]]), np.float32([2, 5])
+    np.testing.assert_array_equal(ops.scatter(places, values, (4,)), [0, 2, 0, 5])
+    found = ops.scatter_update(np.ones(4, np.float32), places, values)
+    np.testing.assert_array_equal(found, [1, 2, 1, 5])
