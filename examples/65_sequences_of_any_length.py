@@ -14,9 +14,9 @@ rng = np.random.default_rng(0)
 
 
 def sentence():
-    """Return words, and whether the first one is there again later."""
+    """Return words, and whether more than half are below 10."""
     words = rng.integers(1, WORDS, rng.integers(4, 33))
-    return words, int(words[0] in words[1:])
+    return words, int((words < 10).mean() > 0.5)
 
 
 sentences = [sentence() for _ in range(600)]
@@ -47,8 +47,8 @@ for length in (8, 16, 32):
         f" B; at most {model.largest_batch(lengths=length)} fit in {LIMIT}"
     )
 logs = model.fit(batches, epochs=8, verbose=0).history
-print(f"loss {logs['loss'][0]:.3f}, then {logs['loss'][-1]:.3f}")
-assert logs["loss"][-1] < logs["loss"][0]
+print(f"accuracy {logs['accuracy'][0]:.2f}, then {logs['accuracy'][-1]:.2f}")
+assert logs["accuracy"][-1] > 0.9
 report = model.memory_report(verify=True)  # of the last length
 assert report.measured_peak_bytes <= 384 << 10
 
