@@ -30,7 +30,7 @@ TOP = by_name(
         "sign sin slice sort split sqrt square squeeze stack stop_gradient subtract "
         "tanh tensordot tile transpose truediv unique unstack vectorized_map where "
         "while_loop custom_gradient": (
-            "memcfg.nn.ops computes with symbolic tensors; use NumPy for arrays"
+            "memcfg.nn.ops computes with arrays and with symbolic tensors"
         ),
         "distribute tpu dtensor": "a model is on one device",
         "io": "memcfg.data has TFRecordWriter, parse_example and FixedLenFeature",
@@ -45,7 +45,7 @@ TOP = by_name(
         "executing_eagerly": "layers are traced, and steps run as planned programs",
         "print": "print arrays that predict returns, or write a callback",
         "py_function numpy_function": "Dataset.map takes any Python function",
-        "random": "memcfg.nn.set_random_seed seeds models; use NumPy for arrays",
+        "random": "memcfg.nn.random draws, and memcfg.nn.set_random_seed seeds models",
         "debugging": "predict and weights are NumPy arrays: use numpy.testing",
         "profiler": "Model.memory_report shows the bytes and seconds of each op",
         "sysconfig": "memcfg.config has the settings",
