@@ -46,13 +46,30 @@ class _Parser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None
     ) -> tuple[Any, list[str]]:
-        """Parse, and report unknown options where all options are known."""
-        result, extra = super().parse_known_args(args, namespace)
+        """Parse, and report unknown options where all options are known.
+
+        An unknown option is reported before its value is taken for an argument.
+        """
+        words = sys.argv[1:] if args is None else list(args)
+        known = [option for action in self._actions for option in action.option_strings]
+        ends = any(
+            action.nargs in (argparse.PARSER, argparse.REMAINDER)
+            for action in self._actions
+        )
+        for word in () if ends else words:
+            if word == "--":
+                break
+            self._check(word, known)
+        result, extra = super().parse_known_args(words, namespace)
         for word in extra:
-            if word.startswith("--"):
-                known = ["--help", *re.findall(r"--[a-z-]+", self.format_usage())]
-                self.error(str(unknown("option", word.partition("=")[0], known)))
+            self._check(word, known)
         return result, extra
+
+    def _check(self, word: str, known: Sequence[str]) -> None:
+        """Report a word that is an unknown option."""
+        name = word.partition("=")[0]
+        if name.startswith("--") and not any(each.startswith(name) for each in known):
+            self.error(str(unknown("option", name, known)))
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, _error_line(message) + "\n")

@@ -163,3 +163,12 @@ def test_an_unknown_option_is_named(capsys):
     assert "unknown option '--versoin': did you mean '--version'" in (
         capsys.readouterr().err
     )
+
+
+@pytest.mark.parametrize(
+    "words", [["plan", "--limt", "3"], ["plan", "unet", "--limt=3"]]
+)
+def test_an_unknown_option_is_named_before_its_value_is_read(words, capsys):
+    with pytest.raises(SystemExit):
+        main(words)
+    assert "unknown option '--limt': did you mean '--limit'?" in capsys.readouterr().err
