@@ -51,7 +51,8 @@ class _Parser(argparse.ArgumentParser):
         An unknown option is reported before its value is taken for an argument.
         """
         words = sys.argv[1:] if args is None else list(args)
-        known = [option for action in self._actions for option in action.option_strings]
+        names = (name for action in self._actions for name in action.option_strings)
+        known = [name for name in names if name.startswith("--")]
         ends = any(
             action.nargs in (argparse.PARSER, argparse.REMAINDER)
             for action in self._actions
