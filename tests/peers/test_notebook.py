@@ -29,7 +29,7 @@ x, y = np.ones((64, 4), "float32"), np.zeros(64, "int32")
     "report": "model.memory_report()",
     "plan": "model.memory_plan",
     "history": "history",
-    "absent": "from memcfg.nn.layers import Equalization",
+    "absent": "from memcfg.nn.layers import MaxNumBoundingBoxes",
     "too much": """
 mc.config.set_memory_limit("CPU:0", "1KiB")
 model.fit(x, y, batch_size=16)
@@ -97,7 +97,7 @@ def test_reports_are_shown_as_html_and_as_text(outputs, name):
 
 def test_errors_say_what_to_do(outputs):
     (absent,) = texts(outputs["absent"])
-    assert absent.startswith("ImportError: cannot import name 'Equalization'")
+    assert absent.startswith("ImportError: cannot import name 'MaxNumBoundingBoxes'")
     assert "Dataset.map" in absent
     *_, refused = texts(outputs["too much"])
     assert refused.startswith(("ResourceExhaustedError", "InfeasiblePlanError"))
