@@ -60,7 +60,7 @@ def deserialize(config: Any, custom_objects: Any = None) -> DTypePolicy:
     config : dict or str
         What `serialize` returned, or a name.
     custom_objects : None
-        Ignored; Keras's argument. There are no policies of one's own.
+        None or empty: there are no policies of one's own.
 
     Returns
     -------
@@ -69,10 +69,16 @@ def deserialize(config: Any, custom_objects: Any = None) -> DTypePolicy:
 
     Raises
     ------
+    TypeError
+        If there are `custom_objects`.
     ValueError
         If the name is unknown.
     """
-    del custom_objects
+    if custom_objects:
+        raise TypeError(
+            "deserialize: there are no policies of one's own, so custom_objects must "
+            f"be None, got {custom_objects!r}"
+        )
     return as_policy(config)
 
 

@@ -118,3 +118,14 @@ def test_a_model_trains_on_encoded_rows():
 def test_what_cannot_be_honoured(call, error, told):
     with pytest.raises(error, match=told):
         call()
+
+
+def test_a_name_is_that_of_the_layer_that_prepares_a_column():
+    kinds = mc.nn.utils.FeatureSpace
+    made = [
+        *(kinds.float(name="a"), kinds.float_rescaled(name="a")),
+        *(kinds.float_normalized(name="a"), kinds.float_discretized(4, name="a")),
+        *(kinds.integer_categorical(name="a"), kinds.string_categorical(name="a")),
+        *(kinds.string_hashed(4, name="a"), kinds.integer_hashed(4, name="a")),
+    ]
+    assert {each.preprocessor.name for each in made} == {"a_preprocessor"}

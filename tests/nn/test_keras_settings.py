@@ -276,3 +276,12 @@ def test_inputs_that_an_input_spec_allows():
         nn.InputSpec(ndim=3, axes={3: 1})
     assert nn.InputSpec(**nn.InputSpec(ndim=2).get_config()).ndim == 2
     assert repr(nn.InputSpec(shape=(None, 3))) == "InputSpec(shape=(None, 3))"
+
+
+def test_there_are_no_policies_of_ones_own():
+    config = nn.dtype_policies.serialize(nn.DTypePolicy("mixed_bfloat16"))
+    for none in (None, {}):
+        read = nn.dtype_policies.deserialize(config, custom_objects=none)
+        assert read.name == "mixed_bfloat16"
+    with pytest.raises(TypeError, match="custom_objects must be None"):
+        nn.dtype_policies.deserialize(config, custom_objects={"Mine": object})

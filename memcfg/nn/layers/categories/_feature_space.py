@@ -73,6 +73,11 @@ class _Cross:
         return "_X_".join(self.feature_names)
 
 
+def _named(name: str | None) -> dict[str, Any]:
+    """Return the name of a layer as an option; nothing if there is none."""
+    return {} if name is None else {"name": f"{name}_preprocessor"}
+
+
 class FeatureSpace:
     """Encode the columns of a table as numbers, on arrays.
 
@@ -227,15 +232,14 @@ class FeatureSpace:
         Parameters
         ----------
         name : str, optional
-            Ignored; Keras's argument.
+            The name of the layer that prepares the column, with ``_preprocessor``.
 
         Returns
         -------
         object
             An entry of `features`.
         """
-        del name
-        return _Feature("float32", Identity(), "float")
+        return _Feature("float32", Identity(**_named(name)), "float")
 
     @classmethod
     def float_rescaled(
@@ -248,15 +252,14 @@ class FeatureSpace:
         scale, offset : float
             The factor, and what is added.
         name : str, optional
-            Ignored; Keras's argument.
+            The name of the layer that prepares the column, with ``_preprocessor``.
 
         Returns
         -------
         object
             An entry of `features`.
         """
-        del name
-        return _Feature("float32", Rescaling(scale, offset), "float")
+        return _Feature("float32", Rescaling(scale, offset, **_named(name)), "float")
 
     @classmethod
     def float_normalized(cls, name: str | None = None) -> _Feature:
@@ -265,15 +268,14 @@ class FeatureSpace:
         Parameters
         ----------
         name : str, optional
-            Ignored; Keras's argument.
+            The name of the layer that prepares the column, with ``_preprocessor``.
 
         Returns
         -------
         object
             An entry of `features`.
         """
-        del name
-        return _Feature("float32", Normalization(), "float")
+        return _Feature("float32", Normalization(**_named(name)), "float")
 
     @classmethod
     def float_discretized(
@@ -294,18 +296,17 @@ class FeatureSpace:
         output_mode : {"one_hot", "int"}, default "one_hot"
             What is made of a bin.
         name : str, optional
-            Ignored; Keras's argument.
+            The name of the layer that prepares the column, with ``_preprocessor``.
 
         Returns
         -------
         object
             An entry of `features`.
         """
-        del name
         if bin_boundaries is None:
-            layer = Discretization(num_bins=num_bins)
+            layer = Discretization(num_bins=num_bins, **_named(name))
         else:
-            layer = Discretization(bin_boundaries)
+            layer = Discretization(bin_boundaries, **_named(name))
         return _Feature("float32", layer, output_mode)
 
     @classmethod
@@ -327,16 +328,17 @@ class FeatureSpace:
         output_mode : {"one_hot", "int"}, default "one_hot"
             What is made of a place in it.
         name : str, optional
-            Ignored; Keras's argument.
+            The name of the layer that prepares the column, with ``_preprocessor``.
 
         Returns
         -------
         object
             An entry of `features`.
         """
-        del name
         return _Feature(
-            "int32", IntegerLookup(max_tokens, num_oov_indices), output_mode
+            "int32",
+            IntegerLookup(max_tokens, num_oov_indices, **_named(name)),
+            output_mode,
         )
 
     @classmethod
@@ -358,16 +360,17 @@ class FeatureSpace:
         output_mode : {"one_hot", "int"}, default "one_hot"
             What is made of a place in it.
         name : str, optional
-            Ignored; Keras's argument.
+            The name of the layer that prepares the column, with ``_preprocessor``.
 
         Returns
         -------
         object
             An entry of `features`.
         """
-        del name
         return _Feature(
-            "string", StringLookup(max_tokens, num_oov_indices), output_mode
+            "string",
+            StringLookup(max_tokens, num_oov_indices, **_named(name)),
+            output_mode,
         )
 
     @classmethod
@@ -383,15 +386,14 @@ class FeatureSpace:
         output_mode : {"one_hot", "int"}, default "one_hot"
             What is made of a value.
         name : str, optional
-            Ignored; Keras's argument.
+            The name of the layer that prepares the column, with ``_preprocessor``.
 
         Returns
         -------
         object
             An entry of `features`.
         """
-        del name
-        return _Feature("string", Hashing(num_bins), output_mode)
+        return _Feature("string", Hashing(num_bins, **_named(name)), output_mode)
 
     @classmethod
     def integer_hashed(
@@ -406,15 +408,14 @@ class FeatureSpace:
         output_mode : {"one_hot", "int"}, default "one_hot"
             What is made of a value.
         name : str, optional
-            Ignored; Keras's argument.
+            The name of the layer that prepares the column, with ``_preprocessor``.
 
         Returns
         -------
         object
             An entry of `features`.
         """
-        del name
-        return _Feature("int32", Hashing(num_bins), output_mode)
+        return _Feature("int32", Hashing(num_bins, **_named(name)), output_mode)
 
     # Use
 
