@@ -688,7 +688,7 @@ class Model(FixedAttributes, Configured):
         Raises
         ------
         ValueError
-            If `layer_range` is not two expressions, or no layer matches one.
+            If `layer_range` is not two regular expressions, or no layer matches one.
         """
         layers = self._stacked()
         if layer_range is not None:
@@ -2641,7 +2641,11 @@ def _between(layers: Sequence[Layer], names: Sequence[str]) -> Sequence[Layer]:
         raise ValueError(f"layer_range is the first and the last name, got {names!r}")
     places = []
     for name in names:
-        found = [i for i, each in enumerate(layers) if re.search(name, each.name)]
+        try:
+            matches = re.compile(name).search
+        except re.error as error:
+            raise ValueError(f"layer_range: {name!r}: {error}") from error
+        found = [i for i, each in enumerate(layers) if matches(each.name)]
         if not found:
             raise ValueError(f"layer_range: no layer's name matches {name!r}")
         places.append(found)

@@ -47,7 +47,7 @@ def clear_session(free_memory: bool = True) -> None:
     Parameters
     ----------
     free_memory : bool, default True
-        Whether to collect models that nobody refers to any longer, and their memory.
+        Whether to collect models without references, and free their memory.
     """
     forget_names()
     if free_memory:

@@ -60,7 +60,7 @@ def deserialize(config: Any, custom_objects: Any = None) -> DTypePolicy:
     config : dict or str
         What `serialize` returned, or a name.
     custom_objects : None
-        None or empty: there are no policies of one's own.
+        Must be None or empty: policies cannot be user-defined.
 
     Returns
     -------
@@ -76,7 +76,7 @@ def deserialize(config: Any, custom_objects: Any = None) -> DTypePolicy:
     """
     if custom_objects:
         raise TypeError(
-            "deserialize: there are no policies of one's own, so custom_objects must "
+            "deserialize: policies cannot be user-defined, so custom_objects must "
             f"be None, got {custom_objects!r}"
         )
     return as_policy(config)

@@ -494,6 +494,6 @@ def test_a_summary_lists_inner_layers_what_is_trained_and_a_part(capsys):
     text = capsys.readouterr().out
     assert "first" not in text
     assert "inner" in text
-    for wrong in (("none", "last"), ("last",), "last"):
+    for wrong in (("none", "last"), ("last",), "last", ("(", "last")):
         with pytest.raises(ValueError, match="layer_range"):
             model.summary(layer_range=wrong)

@@ -1,4 +1,4 @@
-"""`InputSpec`: what a layer of one's own accepts."""
+"""`InputSpec`: the inputs that a user's layer accepts."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class InputSpec:
     Raises
     ------
     TypeError
-        If `axes` is no dict of integers.
+        If `axes` is not a dict of integers.
     ValueError
         If an axis is beyond the number of axes.
 

@@ -22,7 +22,7 @@ class Pipeline(Layer):
     Raises
     ------
     TypeError
-        If an entry is no layer.
+        If an entry is not a layer.
 
     Examples
     --------

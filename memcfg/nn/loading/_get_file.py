@@ -1,4 +1,4 @@
-"""`get_file`: a file of a URL in a folder of one's own, unpacked if asked for."""
+"""`get_file`: download a file into a cache folder, and extract it on request."""
 
 from __future__ import annotations
 

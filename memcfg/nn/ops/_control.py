@@ -162,7 +162,7 @@ def switch(index: Any, branches: Any, *operands: Any) -> Any:
     Raises
     ------
     TypeError, ValueError
-        As of `cond`, if `index` is no integer, or there is no function.
+        As of `cond`, if `index` is not an integer, or there is no function.
     """
     if not len(branches):
         raise ValueError("switch: branches is empty: pass at least one function")

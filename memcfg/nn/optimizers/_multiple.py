@@ -25,7 +25,7 @@ __all__ = ["MultiOptimizer", "OptimizerMap"]
 
 
 class _Named(NamedTuple):
-    """A weight, as a map of one's own sees it."""
+    """A weight, as passed to a user's map."""
 
     path: str
     name: str
@@ -46,7 +46,7 @@ class OptimizerMap(MutableMapping[str, Optimizer], Configured):
     Raises
     ------
     TypeError
-        If an entry is no optimizer.
+        If an entry is not an optimizer.
 
     Examples
     --------
@@ -165,7 +165,7 @@ class MultiOptimizer(Optimizer):
     Raises
     ------
     TypeError, ValueError
-        If the map is no map, or one of its optimizers accumulates gradients.
+        If `optimizer_map` is not callable, or an optimizer accumulates gradients.
 
     Examples
     --------

@@ -414,7 +414,7 @@ def _inputs_at(step: Step, graph: fx.Graph) -> list[int]:
 def _unread(
     given: Sequence[torch.Tensor], inputs: Sequence[Any]
 ) -> dict[torch.device, int]:
-    """Return the bytes of given tensors that are no inputs of a graph, by device."""
+    """Return the bytes of given tensors that are not inputs of a graph, by device."""
     known = {
         each.untyped_storage()._cdata
         for each in inputs

@@ -105,7 +105,7 @@ class FeatureSpace:
     ------
     ValueError
         If there are no features, a kind or a mode is unknown, or a cross has a column
-        that is none of the features.
+        that is not one of the features.
 
     Examples
     --------
@@ -172,7 +172,7 @@ class FeatureSpace:
         lone = [each for each in made.feature_names if each not in self.features]
         if lone:
             raise ValueError(
-                f"FeatureSpace: a cross has {lone[0]!r}, which is no feature"
+                f"FeatureSpace: a cross has {lone[0]!r}, which is not a feature"
             )
         result: _Cross = made
         return result
