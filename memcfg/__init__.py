@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 
 _SUBPACKAGES = (
     *("config", "data", "devices", "errors", "graph", "interop", "memory", "models"),
-    *("nn", "ops", "plan", "runtime", "testing", "units", "workspaces"),
+    *("nn", "ops", "parallel", "plan", "runtime", "testing", "units", "workspaces"),
 )
 
 # Packages of names that used to be at the top level; these warn until 1.0.
@@ -137,6 +137,7 @@ __all__ = [
     "models",
     "nn",
     "ops",
+    "parallel",
     "plan",
     "runtime",
     "scope_out",

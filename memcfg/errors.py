@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = [
+    "CommunicationError",
     "FallbackWarning",
     "FormatError",
     "GraphError",
@@ -298,6 +299,24 @@ class NonFiniteLossError(MemcfgError, FloatingPointError, RuntimeError):
 
 class KernelError(MemcfgError, RuntimeError):
     """A kernel could not be made, or failed while it ran."""
+
+
+class CommunicationError(MemcfgError, RuntimeError):
+    """Ranks of a group could not compute together, and the step has no effect.
+
+    Attributes
+    ----------
+    ranks : tuple of int
+        The numbers of the ranks that failed or did not arrive in time; empty if that is
+        not known.
+    """
+
+    def __init__(self, message: str, ranks: Sequence[int] = ()) -> None:
+        super().__init__(message)
+        self.ranks = tuple(ranks)
+
+    def __reduce__(self) -> Any:
+        return type(self), (str(self), self.ranks)
 
 
 class MissingDependencyError(MemcfgError, ImportError):

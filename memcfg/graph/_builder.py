@@ -181,6 +181,7 @@ class Builder:
                 [
                     (inputs[i], outputs[o])
                     for i, o in kind.in_place
+                    if max(i - len(operands), o - len(results)) < 0
                     if operands[i].dtype == results[o].dtype
                 ]
             ),

@@ -34,6 +34,7 @@ from memcfg.ops._expression import (
     tanh,
 )
 from memcfg.ops._formula import elementwise
+from memcfg.ops._groups import Communicator, add_group, group_of
 from memcfg.ops._op_type import (
     UNIT,
     Adjoint,
@@ -51,12 +52,14 @@ from memcfg.ops._op_type import (
 __all__ = [
     "UNIT",
     "Adjoint",
+    "Communicator",
     "Composite",
     "Expression",
     "OpType",
     "Part",
     "Spec",
     "Value",
+    "add_group",
     "atan",
     "cos",
     "elementwise",
@@ -66,6 +69,7 @@ __all__ = [
     "expm1",
     "floor",
     "fmod",
+    "group_of",
     "log",
     "log1p",
     "maximum",

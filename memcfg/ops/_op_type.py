@@ -237,7 +237,8 @@ class OpType:
         be the inputs of the in-place pairs. It is the reference kernel, for every float
         dtype.
     in_place : tuple of (int, int), default ()
-        Pairs (input, output), by position: the output may overwrite the input.
+        Pairs (input, output), by position: the output may overwrite the input. Pairs of
+        operands that an op of variable arity lacks do not count.
     gradient : callable or None, default None
         ``gradient(adjoint)`` appends the backward ops, and returns a gradient or None
         for each input. Backward keeps the tensors that these ops read. None: the op has

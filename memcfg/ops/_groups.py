@@ -1,0 +1,105 @@
+"""Groups of ranks, whose collectives an op names.
+
+A rank is one of several processes, or one of several workers of a process, that run the
+same sequence of collectives on tensors of their own. What moves the bytes is a
+communicator of `memcfg.parallel`; ops know it by the name of its group.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+from weakref import WeakValueDictionary
+
+from memcfg.errors import KernelError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memcfg.ops._op_type import Array
+
+__all__ = ["Communicator", "add_group", "group_of"]
+
+
+class Communicator(Protocol):
+    """The collectives of one rank of a group; each waits until all ranks are in it.
+
+    All ranks call the same methods in the same order, with arrays of the same lengths
+    and dtypes. Arrays are C-contiguous, of float32, float64, int32 or int64. Sums are
+    taken in the order of the ranks, ``((a_0 + a_1) + a_2) + ...``, so they have the
+    same bits on all ranks and in all runs. ``work`` has `work_bytes`, for scratch.
+
+    Parts are of flat arrays, equally long on all ranks: rank r has the elements from
+    ``r * part.size`` on, and zeros, or any contents in `all_gather`, for those behind
+    the end.
+
+    A method raises CommunicationError, which names the ranks, if another rank has
+    failed, or has not arrived within the timeout. Arrays may then have any contents,
+    and later calls raise it as well.
+    """
+
+    @property
+    def rank(self) -> int:
+        """The number of this rank, from 0."""
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+
+    def work_bytes(self, collective: str, nbytes: int, item_bytes: int) -> int:
+        """Return the scratch of a collective over whole arrays of `nbytes` in all."""
+
+    def all_reduce(self, arrays: Sequence[Array], work: Array) -> None:
+        """Replace arrays by their sums over the ranks."""
+
+    def reduce_scatter(self, whole: Array, part: Array, work: Array) -> None:
+        """Write this rank's part of the sum of flat arrays, which are not changed."""
+
+    def all_gather(self, part: Array, whole: Array, work: Array) -> None:
+        """Write the parts of all ranks to a flat array."""
+
+    def broadcast(self, arrays: Sequence[Array], root: int) -> None:
+        """Replace arrays by those of a rank."""
+
+
+_groups: WeakValueDictionary[str, Communicator] = WeakValueDictionary()
+
+
+def add_group(name: str, communicator: Communicator) -> None:
+    """Make a communicator known to ops, as long as it exists.
+
+    Parameters
+    ----------
+    name : str
+        The name that ops give in their attribute ``group``. One that is in use is given
+        anew, for a rank that has been replaced.
+    communicator : Communicator
+        This rank's.
+    """
+    _groups[name] = communicator
+
+
+def group_of(name: str) -> Communicator:
+    """Return the communicator of a group.
+
+    Parameters
+    ----------
+    name : str
+        As of `add_group`.
+
+    Returns
+    -------
+    Communicator
+        This rank's.
+
+    Raises
+    ------
+    KernelError
+        If there is none, or it has been closed.
+    """
+    try:
+        return _groups[name]
+    except KeyError:
+        raise KernelError(
+            f"there is no group of ranks {name!r}: it has been closed, or the step was "
+            "traced in another process"
+        ) from None

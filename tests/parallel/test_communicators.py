@@ -1,0 +1,126 @@
+"""The collectives of ranks of one process against plain sums in the ranks' order."""
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from memcfg.errors import CommunicationError
+from memcfg.parallel import in_process_group
+
+NO_WORK = np.zeros(0, np.uint8)
+
+
+def run(size, call, timeout=20.0):
+    """Call a function with the communicator of each rank, each in a thread."""
+    group = in_process_group(size, timeout)
+    with ThreadPoolExecutor(size) as pool:
+        futures = [pool.submit(call, each) for each in group]
+    errors = [future.exception() for future in futures]
+    return errors if any(errors) else [future.result() for future in futures]
+
+
+def values(rank, shape, dtype, seed):
+    rng = np.random.default_rng((seed, rank))
+    return np.asarray(rng.standard_normal(shape) * 1000).astype(dtype)
+
+
+def in_order(arrays):
+    total = arrays[0].copy()
+    for each in arrays[1:]:
+        total += each
+    return total
+
+
+SIZES = st.integers(1, 4)
+SHAPES = st.lists(st.integers(0, 40), max_size=2).map(tuple)
+DTYPES = st.sampled_from(["float32", "float64", "int32", "int64"])
+
+
+@settings(max_examples=40, deadline=None)
+@given(SIZES, st.lists(SHAPES, min_size=1, max_size=3), DTYPES, st.integers(0, 99))
+def test_all_reduce_sums_in_the_order_of_ranks(size, shapes, dtype, seed):
+    def call(communicator):
+        arrays = [values(communicator.rank, shape, dtype, seed) for shape in shapes]
+        communicator.all_reduce(arrays, NO_WORK)
+        return arrays
+
+    results = run(size, call)
+    for place, shape in enumerate(shapes):
+        wanted = in_order([values(rank, shape, dtype, seed) for rank in range(size)])
+        for result in results:
+            np.testing.assert_array_equal(result[place], wanted)
+
+
+@settings(max_examples=40, deadline=None)
+@given(SIZES, st.integers(0, 50), DTYPES, st.integers(0, 99))
+def test_a_sum_in_parts_gathered_is_the_sum(size, length, dtype, seed):
+    part = -(-length // size)
+
+    def call(communicator):
+        whole = values(communicator.rank, length, dtype, seed)
+        before = whole.copy()
+        mine, gathered = np.empty(part, dtype), np.empty(length, dtype)
+        communicator.reduce_scatter(whole, mine, NO_WORK)
+        np.testing.assert_array_equal(whole, before)
+        communicator.all_gather(mine, gathered, NO_WORK)
+        return mine, gathered
+
+    wanted = in_order([values(rank, length, dtype, seed) for rank in range(size)])
+    padded = np.zeros(part * size, dtype)
+    padded[:length] = wanted
+    for rank, (mine, gathered) in enumerate(run(size, call)):
+        np.testing.assert_array_equal(gathered, wanted)
+        np.testing.assert_array_equal(mine, padded[rank * part : (rank + 1) * part])
+
+
+@pytest.mark.parametrize("root", [0, 2])
+def test_broadcast_copies_those_of_one_rank(root):
+    def call(communicator):
+        arrays = [np.full(3, communicator.rank), np.full((), 10.0 * communicator.rank)]
+        communicator.broadcast(arrays, root)
+        return arrays
+
+    for first, second in run(3, call):
+        assert first.tolist() == [root] * 3
+        assert second == 10.0 * root
+
+
+def test_a_rank_that_does_not_arrive_is_named_in_time():
+    def call(communicator):
+        if communicator.rank != 1:
+            communicator.all_reduce([np.ones(3)], NO_WORK)
+
+    began = time.monotonic()
+    errors = run(3, call, timeout=0.2)
+    assert time.monotonic() - began < 10
+    assert errors[1] is None
+    for error in (errors[0], errors[2]):
+        assert isinstance(error, CommunicationError)
+        assert error.ranks == (1,)
+        assert "rank 1 did not arrive at a collective within 0.2 s" in str(error)
+
+
+def test_ranks_that_call_different_collectives_all_fail():
+    def call(communicator):
+        length = 3 + (communicator.rank == 1)
+        communicator.all_reduce([np.ones(length)], NO_WORK)
+
+    errors = run(3, call)
+    assert all(isinstance(error, CommunicationError) for error in errors)
+    assert "differ in the collective" in str(errors[0])
+
+
+def test_a_failure_ends_the_waiting_of_others_and_all_later_calls():
+    def call(communicator):
+        if communicator.rank == 1:
+            time.sleep(0.05)
+            communicator.fail("rank 1 has no data")
+        communicator.all_reduce([np.ones(3)], NO_WORK)
+
+    errors = run(2, call)
+    assert [str(error) for error in errors] == ["rank 1 has no data"] * 2
+    assert all(error.ranks == (1,) for error in errors)
