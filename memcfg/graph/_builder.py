@@ -314,14 +314,19 @@ class Builder:
             for place, tensor in enumerate(inputs)
         ]
 
-    def note_loss(self, tensor: int) -> None:
+    def note_loss(self, tensor: int, instead_of: int | None = None) -> None:
         """Mark a scalar as a loss, which guarded runs check; `gradients` calls it.
 
         Parameters
         ----------
         tensor : int
             The scalar's id.
+        instead_of : int, optional
+            A marked scalar that is not to be checked any more, such as this rank's
+            share of the loss.
         """
+        if instead_of is not None:
+            self._losses.pop(instead_of, None)
         self._losses[tensor] = None
 
     def shape(self, tensor: int) -> tuple[int, ...]:

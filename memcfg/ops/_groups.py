@@ -7,7 +7,7 @@ communicator of `memcfg.parallel`; ops know it by the name of its group.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakValueDictionary
 
 from memcfg.errors import KernelError
@@ -59,6 +59,12 @@ class Communicator(Protocol):
 
     def broadcast(self, arrays: Sequence[Array], root: int) -> None:
         """Replace arrays by those of a rank."""
+
+    def exchange(self, value: Any) -> list[Any]:
+        """Return the values of all ranks, in their order; they are small objects."""
+
+    def fail(self, reason: str) -> None:
+        """Make collectives of all ranks raise CommunicationError from now on."""
 
 
 _groups: WeakValueDictionary[str, Communicator] = WeakValueDictionary()

@@ -5,6 +5,7 @@ See docs/decisions/0017-models-share-layers.md.
 
 from __future__ import annotations
 
+import itertools
 import threading
 import warnings
 from collections import deque
@@ -22,8 +23,10 @@ from memcfg import config
 from memcfg._cached import cached_property
 from memcfg._caller import outside
 from memcfg._checks import name_of
+from memcfg._core import Lock
 from memcfg.config._dtype_policy import as_policy
 from memcfg.errors import (
+    CommunicationError,
     GraphError,
     InfeasiblePlanError,
     PlanError,
@@ -41,6 +44,7 @@ from memcfg.nn.training._totals import Totals
 from memcfg.nn.training._tracing import (
     KINDS,
     ProgramKey,
+    Rank,
     Share,
     TraceSpec,
     input_names,
@@ -69,7 +73,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
     from weakref import WeakMethod
 
-    from memcfg._core import Lock
     from memcfg.devices import Device
     from memcfg.graph import Graph
     from memcfg.nn._network import Network, Weight
@@ -79,12 +82,13 @@ if TYPE_CHECKING:
     from memcfg.nn.optimizers import Optimizer
     from memcfg.nn.optimizers._optimizer import Slot
     from memcfg.nn.training._compile_config import Modes
+    from memcfg.nn.training._distribution import Distribution
     from memcfg.nn.training._objectives import Objectives
     from memcfg.plan import Plan, Policy
     from memcfg.runtime import MemoryReport
     from memcfg.runtime._program import Program
 
-__all__ = ["Session", "device_of"]
+__all__ = ["Session", "device_of", "share_of"]
 
 Floats = npt.NDArray[np.float32]
 Array = npt.NDArray[Any]
@@ -100,11 +104,12 @@ class _Ready:
     """A loaded program and the views of its inputs and outputs."""
 
     __slots__ = (
+        "has_share",
         "inputs",
+        "key",
         "kind",
         "lengths",
         "outputs",
-        "parts",
         "program",
         "scalar",
         "size",
@@ -112,7 +117,10 @@ class _Ready:
     )
 
     def __init__(self, key: ProgramKey, program: Program) -> None:
-        self.kind, self.size, self.weights, self.parts, self.lengths = key
+        self.key = key
+        self.kind, self.size, self.lengths = key.kind, key.batch_size, key.lengths
+        self.weights = key.weights
+        self.has_share = key.has_share
         self.program = program
         # Set for planned programs only: an unplanned one frees its buffers each step.
         self.inputs: dict[str, Array] | None = None
@@ -133,9 +141,11 @@ class _Place(NamedTuple):
     part: int
     parts: int
     shares: tuple[float, ...]
+    advances: bool = True  # whether the optimizer counts the step
 
 
 _WHOLE = _Place(0, 0, 1, ())
+_UNCOUNTED = _WHOLE._replace(advances=False)
 
 
 class Session:
@@ -183,6 +193,8 @@ class Session:
         # Those of steps that run in parts, too.
         self._slots = {s.name: s for s in replace(spec, accumulates=True).slots}
         self._on_host: dict[str, Floats] = dict(values or {})
+        self.distribution: Distribution | None = None  # who runs the steps instead
+        self._agreed: set[ProgramKey] = set()  # whole batches that all ranks can run
         # least recently used first; not all are loaded
         self._used: dict[ProgramKey, None] = {}
         self._ready: dict[ProgramKey, _Ready] = {}  # planned programs that have run
@@ -364,12 +376,35 @@ class Session:
             return self._on_host[name].copy()
 
     def write(self, name: str, value: Floats) -> None:
-        """Overwrite a weight; the caller must not change the array afterwards."""
+        """Overwrite a value; the caller must not change the array afterwards."""
         with self.lock.turn():
             if name in self._resident:
                 self.executor.write_state(name, value)
             else:
                 self._on_host[name] = value
+
+    def lasting_names(self, *, optimizer: bool) -> list[str]:
+        """Return the names of weights, and of the optimizer's state if it is asked."""
+        slots = [slot.name for slot in self.slots] if optimizer else []
+        return [*self._weights, *slots]
+
+    def replica(self, device: str, owner: str) -> Session:
+        """Return a session of the same model on another device, with the same values.
+
+        It shares the architecture, the optimizer and its settings, and no memory.
+        """
+        return Session(
+            replace(self._spec, rank=None),
+            self._policy,
+            self._times,
+            self._modes,
+            device,
+            self._on_oom,
+            Lock(owner),
+            owner,
+            self.values(),
+            self._gather,
+        )
 
     def is_finite(self) -> bool:
         """Return whether no weight is NaN or infinite."""
@@ -483,6 +518,13 @@ class Session:
 
     def require(self, wanted: Sequence[ProgramKey], promised: int = 0) -> None:
         """Load programs, the most important first; if one is missing, load them all."""
+        if self.distribution is not None:
+            self.distribution.require(wanted, promised)
+        else:
+            self.require_alone(wanted, promised)
+
+    def require_alone(self, wanted: Sequence[ProgramKey], promised: int) -> None:
+        """Load programs that run here, whatever the distribution."""
         with self.lock.turn():
             self.lock.require_no_step()
             self._require(wanted, promised)
@@ -988,6 +1030,22 @@ class Session:
 
     def memory_report(self, key: ProgramKey, *, verify: bool) -> MemoryReport:
         """Measure a loaded program; the caller holds the lock and is not in a step."""
+        if verify and key.ranks > 1:
+            raise RuntimeError(
+                f"{key.label!r} runs on all ranks together: "
+                "ParallelWrapper.memory_reports(verify=True) measures it"
+            )
+        return self._report(key, verify=verify)
+
+    def report_of_rank(self, *, verify: bool) -> MemoryReport:
+        """Report the last training step loaded; all ranks call this together."""
+        with self.lock.turn():
+            self.lock.require_no_step()
+            if self.lead is None:
+                raise RuntimeError(f"{self._owner} has no memory plan yet: call fit")
+            return self._report(self.lead, verify=verify)
+
+    def _report(self, key: ProgramKey, *, verify: bool) -> MemoryReport:
         self._active = None
         self._user = ref(threading.current_thread())
         report = self.executor.memory_report(key.label, verify=verify)
@@ -1009,9 +1067,9 @@ class Session:
             and result.kind == kind
             and result.size == size
             and result.weights == weights
-            and result.parts == 1
+            and not result.has_share
             and result.lengths == lengths
-            and (kind != "train" or self._lead == (kind, size, weights, 1, lengths))
+            and (kind != "train" or self._lead == result.key)
         )
 
     def step(
@@ -1029,6 +1087,24 @@ class Session:
         finite stops it. Without `results`, the second value holds the losses, which
         are means, and the sums of the metrics; with `results`, it is empty.
         """
+        if self.distribution is not None and kind != "predict":
+            return self.distribution.step(kind, batch, optimizer, guard)
+        return self.step_alone(kind, batch, optimizer, guard=guard, results=results)
+
+    def step_alone(
+        self,
+        kind: str,
+        batch: Batch,
+        optimizer: Optimizer | None = None,
+        *,
+        guard: bool = False,
+        results: Sequence[Array] = (),
+        advances: bool = True,
+    ) -> tuple[bool, tuple[Any, ...]]:
+        """Run a program as `step` does, whatever the distribution.
+
+        With `advances`, a training step counts among the optimizer's iterations.
+        """
         with self.lock.step():
             gather = self._gather() if self.lent else None
             if gather is not None:
@@ -1038,7 +1114,7 @@ class Session:
                 ready is None
                 or ready.size != batch.size
                 or ready.kind != kind
-                or ready.parts != 1
+                or ready.has_share
                 or ready.lengths != batch.lengths
                 or (ready.weights != batch.weights and kind != "predict")
             ):
@@ -1048,9 +1124,147 @@ class Session:
                     self._count_lengths(batch.lengths)
                 self._require_missing(key)
                 if key in self._divisions:
-                    return self._step_in_parts(key, batch, optimizer, guard, results)
+                    return self._step_in_parts(
+                        key, batch, optimizer, guard, results, advances
+                    )
                 ready = self._activate(key)
-            return self._run(ready, batch, optimizer, guard, results, _WHOLE)
+            place = _WHOLE if advances else _UNCOUNTED
+            return self._run(ready, batch, optimizer, guard, results, place)
+
+    # Ranks
+
+    def join(self, rank: Rank | None) -> None:
+        """Have `step_of_rank` compute with other ranks; None leaves them.
+
+        Raises ValueError if the loss of a batch is not the sum of shares of its parts.
+        """
+        with self.lock.turn():
+            self.lock.require_no_step()
+            if rank == self._spec.rank:
+                return
+            self._agreed.clear()
+            spec = replace(self._spec, rank=rank)
+            if rank is not None and not spec.network.open_axes:
+                self._require_shares(spec, ProgramKey("train", 2))
+            self._drop_programs()
+            if self._executor is not None and self._graphs:
+                self.retire()  # programs of the group that is left
+            self._spec = spec
+
+    def _require_shares(self, spec: TraceSpec, key: ProgramKey) -> None:
+        """Raise ValueError if ranks cannot compute shares of a batch."""
+        graph = partial(self._trace, spec, key)
+        reason = why_whole(spec, key, self._on_oom, graph)
+        if reason:
+            reason = reason.replace("micro-batches", "each rank's part")
+            raise ValueError(f"{self._owner}: batches cannot be divided: {reason}")
+
+    def require_of_rank(self, wanted: Sequence[ProgramKey], promised: int) -> None:
+        """Load this rank's programs of whole batches, or refuse on all ranks."""
+        with self.lock.turn():
+            self.lock.require_no_step()
+            self._require_of_rank(wanted, lambda own: self.require_alone(own, promised))
+
+    def _require_of_rank(
+        self,
+        wanted: Sequence[ProgramKey],
+        load: Callable[[Sequence[ProgramKey]], None],
+    ) -> None:
+        """Load programs, and tell the other ranks the first time whether that works."""
+        rank = self._spec.rank
+        assert rank is not None
+        missing = [key for key in wanted if key not in self._agreed]
+        own = [self._key_of_rank(key)[0] for key in wanted]
+        if not missing:
+            load(own)
+            return
+        refusal: Exception | None = None
+        try:
+            for key in missing:
+                if key.kind == "train" and key.lengths:
+                    self._require_shares(self._spec, key)
+            load(own)
+            if any(key in self._divisions for key in own):
+                raise NotImplementedError(
+                    "its part of the batch does not fit, and ranks run no micro-batches"
+                )
+        except Exception as error:
+            refusal = error
+        said = rank.communicator.exchange(None if refusal is None else str(refusal))
+        if refusal is not None:
+            raise refusal
+        others = [each for each, text in enumerate(said) if text is not None]
+        if others:
+            raise CommunicationError(
+                f"rank {others[0]} refused the step: {said[others[0]]}", others
+            )
+        self._agreed.update(missing)
+
+    def _key_of_rank(self, whole: ProgramKey) -> tuple[ProgramKey, int, int]:
+        """Return the program of this rank's part of a batch, and where it begins.
+
+        The third value is the number of its samples; a rank for which there are none
+        computes the last one, with a share of 0.
+        """
+        rank = self._spec.rank
+        assert rank is not None
+        begin, end = share_of(whole.batch_size, rank.size)[rank.communicator.rank]
+        size = max(end - begin, 1)
+        key = whole._replace(batch_size=size, ranks=rank.size)
+        return key, min(begin, whole.batch_size - 1), end - begin
+
+    def step_of_rank(
+        self,
+        kind: str,
+        batch: Batch,
+        optimizer: Optimizer | None = None,
+        *,
+        guard: bool = False,
+        advances: bool = True,
+    ) -> tuple[bool, tuple[Any, ...]]:
+        """Compute this rank's part of a batch that all ranks have.
+
+        The results are those of the whole batch. Other ranks' calls raise
+        CommunicationError if this one raises.
+        """
+        rank = self._spec.rank
+        assert rank is not None
+        try:
+            with self.lock.step():
+                gather = self._gather() if self.lent else None
+                if gather is not None:
+                    gather()
+                whole = ProgramKey(
+                    kind, batch.size, batch.weights, lengths=batch.lengths
+                )
+                key, begin, samples = self._key_of_rank(whole)
+                if whole not in self._agreed or not self._is_current(key):
+                    self._require_of_rank(
+                        [whole], lambda keys: self._require_missing(*keys)
+                    )
+                own = batch.part(begin, begin + key.batch_size)
+                shares = self._shares_of_rank(whole, own, samples, rank)
+                place = _Place(begin, 0, 1, shares, advances)
+                return self._run(self._activate(key), own, optimizer, guard, (), place)
+        except BaseException as error:
+            rank.communicator.fail(f"{type(error).__name__}: {error}")
+            raise
+
+    def _shares_of_rank(
+        self, whole: ProgramKey, own: Batch, samples: int, rank: Rank
+    ) -> tuple[float, ...]:
+        """Return this rank's share of the samples, and of each loss."""
+        row = samples / whole.batch_size
+        if not self._has_counts(whole):
+            return (row,)
+        key = ProgramKey("count", own.size, whole.weights, lengths=whole.lengths)
+        self._require_missing(key)
+        counted = self._run(self._activate(key), own, None, False, (), _WHOLE)[1]
+        if not samples:
+            counted = (0.0,) * len(counted)
+        rows = rank.communicator.exchange(counted)
+        totals = [sum(column) for column in zip(*rows, strict=True)]
+        return (row, *self._shares_of_losses(whole, row, counted, totals))
 
     def _count_lengths(self, lengths: tuple[int, ...]) -> None:
         """Warn once if batches have many lengths."""
@@ -1076,6 +1290,7 @@ class Session:
         optimizer: Optimizer | None,
         guard: bool,
         results: Sequence[Array],
+        advances: bool,
     ) -> tuple[bool, tuple[Any, ...]]:
         """Run a batch in parts; the results of `step` are sums of their shares."""
         division = self._divisions[key]
@@ -1091,7 +1306,7 @@ class Session:
                 optimizer,
                 guard,
                 [each[begin:end] for each in results],
-                _Place(begin, index, len(ranges), shares[index]),
+                _Place(begin, index, len(ranges), shares[index], advances),
             )
             if not finished:
                 return False, values
@@ -1113,20 +1328,26 @@ class Session:
         totals = [sum(column) for column in zip(*counts, strict=True)]
         result = []
         for row, counted in zip(rows, counts, strict=True):
-            parts = iter(
-                part / whole if whole else 0.0
-                for part, whole in zip(counted, totals, strict=True)
-            )
-            result.append(
-                (
-                    row,
-                    *(
-                        row**share.rows * prod(next(parts) for _ in range(share.counts))
-                        for share in self._shares_of(key)
-                    ),
-                )
-            )
+            result.append((row, *self._shares_of_losses(key, row, counted, totals)))
         return result
+
+    def _shares_of_losses(
+        self,
+        key: ProgramKey,
+        row: float,
+        counted: Sequence[float],
+        totals: Sequence[float],
+    ) -> list[float]:
+        """Return a part's share of each loss, from its numbers and their totals."""
+        parts = iter(
+            part / whole if whole else 0.0
+            for part, whole in zip(counted, totals, strict=True)
+        )
+        return [
+            (row**share.rows if row else 0.0)
+            * prod(next(parts) for _ in range(share.counts))
+            for share in self._shares_of(key)
+        ]
 
     def _run(
         self,
@@ -1145,7 +1366,9 @@ class Session:
         ):
             ready = self._reconsider(ready)
         is_last = place.part + 1 == place.parts
-        counter = optimizer._iterations if optimizer is not None and is_last else None
+        counter = None
+        if optimizer is not None and is_last and place.advances:
+            counter = optimizer._iterations
         if self._open is not None:  # the end of the previous step was interrupted
             self._end_step()
         try:
@@ -1183,12 +1406,9 @@ class Session:
 
     def _reconsider(self, ready: _Ready) -> _Ready:
         """Let the executor revise the plan from the times of its first steps."""
-        key = ProgramKey(
-            ready.kind, ready.size, ready.weights, ready.parts, ready.lengths
-        )
         self._drop_programs()
-        self.executor.reconsider(key.label)
-        return self._activate(key)
+        self.executor.reconsider(ready.key.label)
+        return self._activate(ready.key)
 
     def _end_step(self) -> None:
         """Release what a step has bound and, if it is unplanned, its buffers."""
@@ -1245,6 +1465,7 @@ class Session:
         values: dict[str, Any] = {
             "step": number * place.parts + place.part,
             "position": (number, place.begin, batch.size),
+            "present": float(place.shares[0] > 0),
         }
         names = input_names("share", len(place.shares))
         values |= zip(names, place.shares, strict=True)
@@ -1306,6 +1527,13 @@ def _with_targets(spec: TraceSpec, wanted: Wanted) -> Wanted:
         places=tuple(targets),
         steps=tuple(outputs[place].sample_shape[:-1] for place in targets),
     )
+
+
+def share_of(samples: int, ranks: int) -> list[tuple[int, int]]:
+    """Return where each rank's part of a batch begins and ends; lengths differ by 1."""
+    least, more = divmod(samples, ranks)
+    ends = itertools.accumulate(least + (rank < more) for rank in range(ranks))
+    return list(itertools.pairwise([0, *ends]))
 
 
 def _shown(lengths: tuple[int, ...]) -> str:

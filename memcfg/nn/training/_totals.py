@@ -15,14 +15,14 @@ class Totals:
 
     def __init__(self, objectives: Objectives) -> None:
         self._objectives = objectives
-        self._means = 1 + len(objectives.terms) * objectives.several
+        self.means = 1 + len(objectives.terms) * objectives.several
         self._samples = 0
         self._sums: list[Any] = [0.0] * objectives.value_count
 
     def add(self, samples: int, values: tuple[Any, ...]) -> None:
         """Add a step's results: its losses, which are means, and its metrics' sums."""
         self._samples += samples
-        sums, means = self._sums, self._means
+        sums, means = self._sums, self.means
         for i in range(means):
             sums[i] += values[i] * samples
         for i in range(means, len(sums)):

@@ -7,6 +7,7 @@ order and then the optimizer's state, so that all graphs agree on their offsets.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memcfg._cached import cached_property
@@ -21,6 +22,7 @@ from memcfg.graph import (
 from memcfg.nn._constraining import constrain
 from memcfg.nn.layers._layer import Scope
 from memcfg.nn.losses import masked
+from memcfg.ops.collectives import MOST_TENSORS, TOKEN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,10 +32,12 @@ if TYPE_CHECKING:
     from memcfg.nn.optimizers import Optimizer
     from memcfg.nn.optimizers._optimizer import Slot
     from memcfg.nn.training._objectives import Objectives, Term
+    from memcfg.ops import Communicator
 
 __all__ = [
     "KINDS",
     "ProgramKey",
+    "Rank",
     "Share",
     "TraceSpec",
     "input_names",
@@ -45,6 +49,7 @@ __all__ = [
 ]
 
 KINDS = ("train", "evaluate", "predict", "count")
+_BUCKET = 1 << 20  # bytes of gradients that one collective sums, at least
 
 
 class Share(NamedTuple):
@@ -58,12 +63,31 @@ class Share(NamedTuple):
     counts: int
 
 
+class Rank(NamedTuple):
+    """A rank of a group that computes a step together."""
+
+    group: str  # the name that ops know it by
+    communicator: Communicator
+
+    @property
+    def size(self) -> int:
+        """The number of ranks."""
+        return self.communicator.size
+
+    def attributes(self, collective: str, nbytes: int) -> dict[str, Any]:
+        """Return the attributes of a collective over float32 tensors of `nbytes`."""
+        work = self.communicator.work_bytes(collective, nbytes, 4)
+        return {"group": self.group, "ranks": self.size, "work_bytes": work}
+
+
 class ProgramKey(NamedTuple):
     """The kind of a program and the size of its batches.
 
     A program of one of several `parts` of a batch returns its share of the results and,
     in training, of the gradient; the last part updates the weights. ``count`` programs
-    return what losses divide by, where that depends on the data.
+    return what losses divide by, where that depends on the data. A program of one of
+    several `ranks` computes its share of a batch, and sums results and gradients over
+    the ranks.
     """
 
     kind: str  # one of KINDS
@@ -72,6 +96,12 @@ class ProgramKey(NamedTuple):
     weights: tuple[Shape, ...] = ()
     parts: int = 1
     lengths: tuple[int, ...] = ()  # of the axes of inputs that have any length
+    ranks: int = 1
+
+    @property
+    def has_share(self) -> bool:
+        """Whether the program computes a share of a batch."""
+        return self.parts > 1 or self.ranks > 1
 
     @property
     def label(self) -> str:
@@ -85,7 +115,8 @@ class ProgramKey(NamedTuple):
         if self.lengths:
             shown = "x".join(map(str, self.lengths))
             size += f", length{'s' * (len(self.lengths) > 1)} {shown}"
-        return f"{self.kind}, {size}{weighted}{micro}"
+        ranks = f", one of {self.ranks} ranks" if self.ranks > 1 else ""
+        return f"{self.kind}, {size}{weighted}{micro}{ranks}"
 
 
 def input_names(kind: str, count: int) -> list[str]:
@@ -105,6 +136,7 @@ class TraceSpec:
     accumulates: bool = False  # whether there are gradient accumulators in any case
     # The objectives for a network, if axes of this one have any length.
     resolves: Callable[[Network], Objectives] | None = None
+    rank: Rank | None = None  # of programs that run on several ranks
 
     def at(self, lengths: tuple[int, ...]) -> TraceSpec:
         """Return what determines the graphs of batches of some lengths."""
@@ -186,6 +218,8 @@ class _Trace:
         self.penalties: list[tuple[Any, int]] = []
         self.rules: list[tuple[int, list[int]]] = []  # as of Share, with the counts
         self._shares: dict[str, int] = {}
+        self._token: int | None = None  # of the last collective
+        self._present: int | None = None
         self._declare_persistent()
         self.xs = {
             tensor: self._input(
@@ -202,7 +236,7 @@ class _Trace:
             *self.names,
             *input_names("y", len(self.spec.network.outputs)),
             *input_names("sample_weight", len(self.key.weights)),
-            *("learning_rate", "step", "position"),
+            *("learning_rate", "step", "position", "present"),
             *self._share_names(),
         ]
 
@@ -220,8 +254,11 @@ class _Trace:
             self._loss(outputs)
             keep, updated = [each for _, row in self.rules for each in row], []
         else:
-            keep = self._loss(outputs)
-            updated = self._updates(loss=keep[0]) if self.training else self._move()
+            own = self._loss(outputs)
+            keep = self._sum_over_ranks(own, "results", "forward")
+            updated = self._updates(loss=own[0]) if self.training else self._move()
+            if keep[0] != own[0] and self.training:
+                self.builder.note_loss(keep[0], instead_of=own[0])
         built = self.builder.build(keep=[*keep, *updated])
         graph = simplify(built, has, differentiates=self.training)
         return read_concatenations(hoist_updates(graph)) if updated else graph
@@ -247,7 +284,7 @@ class _Trace:
     def position(self) -> int:
         """Return the step that layers draw by, with the place of the part's samples."""
         # A part of a batch is predicted by the program of a batch of its size.
-        if self.key.parts == 1 and self.key.kind != "predict":
+        if not self.key.has_share and self.key.kind != "predict":
             return self.step()
         if self._position is None:
             self._position = self._input("position", (3,), "int64")
@@ -259,12 +296,21 @@ class _Trace:
             self._shares[name] = self._input(name, (), "float32")
         return self._shares[name]
 
+    def _if_present(self, value: int) -> int:
+        """Multiply a sum over samples by 0 on a rank that has none of the batch."""
+        if self.key.ranks == 1:
+            return value
+        if self._present is None:
+            self._present = self._input("present", (), "float32")
+        pair = (self.builder.cast(value, "float32"), self._present)
+        return self.builder.apply("scale", pair, name="present")[0]
+
     def _times_share(self, value: int, place: int) -> int:
-        """Multiply by the part's share, if the program is of one of several parts."""
-        if self.key.parts == 1:
+        """Multiply by the part's share, if the program is of one of several."""
+        if not self.key.has_share:
             return value
         pair = (value, self._share(place))
-        return self.builder.apply("multiply", pair, name="share")[0]
+        return self.builder.apply("scale", pair, name="share")[0]
 
     def _forward(self) -> list[int]:
         """Trace the layers in call order."""
@@ -311,7 +357,7 @@ class _Trace:
         weights = self._sample_weights(list(objectives.targets))
         # Metrics come before the loss, which may overwrite the output.
         measured = [
-            tensor
+            self._if_present(tensor)
             for gauge in objectives.gauges
             for tensor in gauge.metric.trace(
                 self.builder,
@@ -338,7 +384,7 @@ class _Trace:
             )
             for term in objectives.terms
         ]
-        if self.key.parts > 1 or self.key.kind == "count":
+        if self.key.has_share or self.key.kind == "count":
             losses = [
                 self._shared(place, term, loss, ys, outputs, weights.get(term.output))
                 for place, (term, loss) in enumerate(
@@ -375,8 +421,10 @@ class _Trace:
                 counts += self.builder.apply("reduce_sum", (mask,), {"axes": axes})
                 rows -= 1
         self.rules.append((rows, counts))
-        if self.key.kind == "count" or term.loss.reduction == "sum":
+        if self.key.kind == "count":
             return loss
+        if term.loss.reduction == "sum":
+            return self._if_present(loss)
         return self._times_share(loss, 0 if (rows, counts) == (1, []) else place)
 
     def _sample_weights(self, outputs: Sequence[int]) -> dict[int, int]:
@@ -437,10 +485,13 @@ class _Trace:
                 )
         if not slopes:
             return new
+        own = [slopes[self._read(weight)] for weight in trained]
+        summed = self._sum_over_ranks(own, "gradients", "update")
+        names = [weight.name for weight in trained]
         updated = optimizer.trace(
             self.builder,
-            {weight.name: weights[weight.name] for weight in trained},
-            {weight.name: slopes[self._read(weight)] for weight in trained},
+            {name: weights[name] for name in names},
+            dict(zip(names, summed, strict=True)),
             self.state,
             self._input("learning_rate", optimizer.rate_shape, "float32"),
             self.step,
@@ -466,8 +517,54 @@ class _Trace:
         }
 
     def _move(self) -> list[int]:
-        """Trace the moving averages; a layer called twice updates them twice."""
-        return list(move_averages(self.builder, self.moves, self.weights).values())
+        """Trace the moving averages; a layer called twice updates them twice.
+
+        Those of several ranks are of the mean of their statistics.
+        """
+        moves = self.moves
+        if self.key.ranks > 1:
+            values = [self._times_share(value, 0) for _, value, _ in moves]
+            means = self._sum_over_ranks(values, "statistics", "update")
+            moves = [
+                (name, mean, momentum)
+                for (name, _, momentum), mean in zip(moves, means, strict=True)
+            ]
+        return list(move_averages(self.builder, moves, self.weights).values())
+
+    def _sum_over_ranks(
+        self, tensors: Sequence[int], name: str, phase: str
+    ) -> list[int]:
+        """Trace the sums of tensors over all ranks, in the order of their producers.
+
+        One op sums `_BUCKET` bytes or more, so that there are few collectives.
+        """
+        rank = self.spec.rank
+        if self.key.ranks == 1 or rank is None:
+            return list(tensors)
+        builder = self.builder
+        made = {output: i for i, op in enumerate(builder.ops) for output in op.outputs}
+        first = sorted(dict.fromkeys(tensors), key=lambda each: made.get(each, -1))
+        if self._token is None:
+            zero = {"shape": TOKEN.shape, "value": 0.0, "dtype": TOKEN.dtype}
+            (self._token,) = builder.apply("fill", (), zero, name="token")
+        result: dict[int, int] = {}
+        bucket: list[int] = []
+        nbytes = 0
+        for place, tensor in enumerate(first, start=1):
+            bucket.append(builder.cast(tensor, "float32", phase="backward"))
+            nbytes += 4 * prod(builder.shape(tensor))
+            full = nbytes >= _BUCKET or len(bucket) == MOST_TENSORS
+            if full or place == len(first):
+                self._token, *sums = builder.apply(
+                    "all_reduce",
+                    (self._token, *bucket),
+                    rank.attributes("all_reduce", nbytes),
+                    name=f"{name}/sum",
+                    phase=phase,
+                )
+                result |= zip(first[place - len(bucket) : place], sums, strict=False)
+                bucket, nbytes = [], 0
+        return [result[tensor] for tensor in tensors]
 
 
 def penalty(builder: Builder, regularizer: Any, tensor: int, batch: int) -> int:

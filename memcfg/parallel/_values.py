@@ -1,0 +1,38 @@
+"""Values of a model's state on all ranks: copied from one, or averaged."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from memcfg.parallel._members import Member
+
+__all__ = ["average_values", "copy_values"]
+
+
+def copy_values(member: Member) -> None:
+    """Give a rank the weights and the optimizer state of the first one."""
+    session, communicator = member.session, member.communicator
+    for name in session.lasting_names(optimizer=True):
+        value = session.read(name)
+        communicator.broadcast([value], 0)
+        if communicator.rank:
+            session.write(name, value)
+
+
+def average_values(member: Member, share: float, *, updaters: bool) -> None:
+    """Replace floats of the state by their sums over ranks, times a share of each.
+
+    One array is copied at a time. The shares of all ranks add up to 1.
+    """
+    session, communicator = member.session, member.communicator
+    for name in session.lasting_names(optimizer=updaters):
+        value = session.read(name)
+        if value.dtype.kind != "f":
+            continue
+        value *= value.dtype.type(share)
+        nbytes = communicator.work_bytes("all_reduce", value.nbytes, value.itemsize)
+        communicator.all_reduce([value], np.empty(nbytes, np.uint8))
+        session.write(name, value)

@@ -1,0 +1,387 @@
+"""Training of one model by several workers, each under the limit of its device."""
+
+from __future__ import annotations
+
+import warnings
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from memcfg import config
+from memcfg._caller import outside
+from memcfg._checks import unknown
+from memcfg._core import get_num_threads, set_num_threads
+from memcfg.config import threading as limits
+from memcfg.data import AsyncDataSetIterator, Dataset, DataSetIterator
+from memcfg.nn._argument_checks import integer, real
+from memcfg.nn._random import next_seed
+from memcfg.nn.inputs._reading import is_stream
+from memcfg.nn.training._compile_config import get_modes
+from memcfg.parallel._averaging import Averaging
+from memcfg.parallel._in_process import in_process_group
+from memcfg.parallel._members import Members
+from memcfg.parallel._synchronous import Synchronous
+from memcfg.parallel._values import copy_values
+from memcfg.parallel._wrapper_builder import ParallelWrapperBuilder
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from typing import Self
+
+    from memcfg.nn.callbacks import History
+    from memcfg.nn.models import Model
+    from memcfg.ops import Communicator
+    from memcfg.runtime import MemoryReport
+    from memcfg.workspaces import WorkspaceMode
+
+__all__ = ["ParallelWrapper"]
+
+_MODES = ("averaging", "all_reduce")
+_GROUP_TIMEOUT = 300.0  # seconds: planning a large model takes minutes
+
+
+class ParallelWrapper:
+    """Train a model with several workers, each with a replica on its own device.
+
+    A batch is divided among the workers, so `batch_size` is that of all of them
+    together. The replica of each worker is planned within the limit of its device. The
+    model itself is the first worker's, and has the result.
+
+    Parameters
+    ----------
+    model : Model
+        A compiled model with built-in steps. Its weights change in `fit`.
+    workers : int, optional
+        The number of replicas, at least 2. The default is the number of logical GPUs;
+        without any, the number of cores divided by the threads of a kernel
+        (`memcfg.config.threading.get_intra_op_parallelism_threads`, or 1 if that is
+        0). Under MPI, each process is a worker, and this is not used.
+    prefetch_buffer : int, default 2
+        Batches of a dataset or an iterator that a thread reads ahead for all workers; 0
+        reads them when they are needed. Arrays are read in place.
+    averaging_frequency : int, default 1
+        Batches between two averages; for ``training_mode="averaging"``.
+    average_updaters : bool, default True
+        Whether the optimizer's state is averaged as well.
+    report_score_after_averaging : bool, default False
+        Whether each average, or in synchronous training each step, prints a line with
+        the loss of its batch, which is also `score`.
+    workspace_mode : WorkspaceMode or str, optional
+        The workspace mode of training steps while the wrapper is open, as
+        ``training_workspace_mode`` of `compile`. The default is the model's.
+    training_mode : {"averaging", "all_reduce"}, default "averaging"
+        ``"averaging"``: each worker trains on its part of each batch, and weights are
+        averaged now and then. ``"all_reduce"``: each step computes the gradient of the
+        whole batch together, so that all have the same weights at all times.
+    devices : sequence of str or LogicalDevice, optional
+        The devices of the workers. The default is the model's own, then all others of
+        its type in turn; workers may share one, and its limit.
+    communicator : Communicator, optional
+        The ranks of which this process is one, such as `mpi_communicator`. The default
+        is all processes that ``mpiexec`` has started, or the threads of this one.
+    timeout : float, default 300.0
+        Seconds that workers of this process wait for each other.
+
+    Raises
+    ------
+    TypeError, ValueError
+        If an argument is invalid, or the model cannot be divided: with batch
+        normalization, ``"all_reduce"`` needs ``compile(batch_statistics="micro")``,
+        since each worker has the statistics of its own part.
+    RuntimeError
+        If the model is not compiled.
+    MissingDependencyError
+        If ``mpiexec`` has started this process, and mpi4py is not installed.
+
+    Notes
+    -----
+    Names and rules are those of DL4J's ParallelWrapper, except that a batch is divided
+    among the workers and not given to one. Averages are weighted by samples. Sums are
+    taken in the order of the workers, so that runs of the same program have the same
+    bits.
+
+    Examples
+    --------
+    >>> with mc.parallel.ParallelWrapper(model, workers=2) as wrapper:
+    ...     wrapper.fit(x, y, batch_size=64, epochs=3)
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        workers: int | None = None,
+        *,
+        prefetch_buffer: int = 2,
+        averaging_frequency: int = 1,
+        average_updaters: bool = True,
+        report_score_after_averaging: bool = False,
+        workspace_mode: WorkspaceMode | str | None = None,
+        training_mode: str = "averaging",
+        devices: Sequence[Any] | None = None,
+        communicator: Communicator | None = None,
+        timeout: float = _GROUP_TIMEOUT,
+    ) -> None:
+        if training_mode not in _MODES:
+            raise unknown("training_mode", str(training_mode), _MODES)
+        model._require_built_in_steps("ParallelWrapper")
+        self._compiled = model._compiled("ParallelWrapper")
+        self.model = model
+        self.training_mode = training_mode
+        self.score: float | None = None
+        self._prefetch = integer(prefetch_buffer, "prefetch_buffer", 0)
+        self._frequency = integer(averaging_frequency, "averaging_frequency", 1)
+        self._updaters = bool(average_updaters)
+        self._reports = bool(report_score_after_averaging)
+        self._timeout = real(timeout, "timeout")
+        self._communicator = communicator
+        if communicator is None:
+            self.workers = _workers(workers)
+        else:
+            self.workers = communicator.size
+            _warn_of_workers(workers, self.workers)
+        self._devices = _devices(model, self.workers, devices)
+        self._members: Members | None = None
+        self._before: Any = None  # the configuration to restore
+        if workspace_mode is not None:
+            modes = get_modes(
+                workspace_mode, self._compiled.modes.inference.value, None, None
+            )
+            if modes != self._compiled.modes:
+                self._before = self._compiled
+                self._reconfigure(replace(self._compiled, modes=modes))
+
+    @classmethod
+    def Builder(cls, model: Model) -> ParallelWrapperBuilder:  # noqa: N802  as in DL4J
+        """Return what collects the arguments one by one.
+
+        Parameters
+        ----------
+        model : Model
+            The model.
+
+        Returns
+        -------
+        ParallelWrapperBuilder
+            ``Builder(model).workers(2).build()`` is ``ParallelWrapper(model,
+            workers=2)``.
+        """
+        return ParallelWrapperBuilder(model, cls)
+
+    def fit(self, x: Any, y: Any = None, **options: Any) -> History:
+        """Train the model; all arguments are those of `Model.fit`.
+
+        Callbacks see the model. Validation is divided among the workers as well. The
+        model has the weights of all workers when this ends, also with an error.
+
+        Parameters
+        ----------
+        x : numpy.ndarray, Dataset or iterable
+            Samples, or batches. Under MPI all processes pass the same data, and each
+            reads its part of every batch.
+        y : numpy.ndarray, optional
+            The targets.
+        **options
+            Such as ``batch_size``, ``epochs``, ``validation_data``, ``callbacks``.
+
+        Returns
+        -------
+        History
+            The numbers of each epoch, of all samples.
+
+        Raises
+        ------
+        CommunicationError
+            If a worker of another process failed, or one did not arrive in time.
+        Exception
+            What `Model.fit` raises. An error of one worker ends the step of all;
+            weights of synchronous training are as before that step.
+        """
+        members = self._open()
+        session = members.lead.session
+        options = dict(options)
+        if not is_stream(None, x, y):
+            seed = next_seed()
+            seeds = members.call(lambda member: member.communicator.exchange(seed))
+            options.setdefault("seed", seeds[0][0])
+        elif self._communicator is None:
+            x = self._read_ahead(x)
+        distribution = self._distribution(members)
+        session.distribution = distribution
+        try:
+            with self._threads():
+                return self.model.fit(x, y, **options)
+        finally:
+            session.distribution = None
+            self._end(members, distribution)
+
+    def memory_reports(self, *, verify: bool = False) -> list[MemoryReport]:
+        """Report the memory of the training step of each worker of this process.
+
+        Parameters
+        ----------
+        verify : bool, default False
+            Whether the step is run on synthetic data to measure its peak. Under MPI all
+            processes call this together. Weights stay as they are.
+
+        Returns
+        -------
+        list of MemoryReport
+            The model's first; each is within the limit of its worker's device.
+
+        Raises
+        ------
+        RuntimeError
+            If `fit` has not run since the wrapper was made or the model compiled.
+        """
+        members = self._members
+        if members is None:
+            raise RuntimeError("there are no workers before the first fit")
+        return members.call(lambda member: member.session.report_of_rank(verify=verify))
+
+    def stop_fit(self) -> None:
+        """End `fit` after the current step; from a callback or another thread."""
+        self.model.stop_training = True
+
+    def close(self) -> None:
+        """Free the replicas; the model keeps its weights."""
+        members, self._members = self._members, None
+        if members is not None:
+            members.close()
+        if self._before is not None:
+            before, self._before = self._before, None
+            self._reconfigure(before)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self) -> Members:
+        """Return the members, with the model's weights and optimizer state."""
+        session = self.model._built_session()
+        if self._members is not None and self._members.lead.session is not session:
+            self._members.close()  # the model was compiled again
+            self._members = None
+        if self._members is None:
+            sessions = [session]
+            if self._communicator is not None:
+                communicators: list[Communicator] = [self._communicator]
+            else:
+                communicators = [*in_process_group(self.workers, self._timeout)]
+                sessions += [
+                    session.replica(device, f"{self.model.name}, worker {number}")
+                    for number, device in enumerate(self._devices[1:], start=1)
+                ]
+            self._members = Members(sessions, communicators)
+        self._members.call(copy_values)
+        return self._members
+
+    def _distribution(self, members: Members) -> Averaging | Synchronous:
+        """Return what runs the steps of a `fit`."""
+        if self.training_mode == "all_reduce":
+            return Synchronous(members, report=self._report)
+        return Averaging(
+            members, self._frequency, updaters=self._updaters, report=self._report
+        )
+
+    def _end(self, members: Members, distribution: Averaging | Synchronous) -> None:
+        """Give the model the weights of all workers; drop the replicas of a failure."""
+        if not members.is_broken:
+            distribution.finish(members)
+            return
+        self._members = None
+        try:
+            if self._communicator is None:  # its threads have ended, and nothing waits
+                sessions = [each.session for each in members.all]
+                again = Members(sessions, in_process_group(self.workers, self._timeout))
+                try:
+                    distribution.finish(again)
+                finally:
+                    again.close()
+        finally:
+            members.close()
+
+    def _report(self, score: float) -> None:
+        self.score = score
+        if self._reports:
+            print(f"{self.model.name}: score {score:.6g} of {self.workers} workers")
+
+    def _read_ahead(self, x: Any) -> Any:
+        """Return batches that a thread reads ahead, as `prefetch_buffer` says."""
+        if isinstance(x, Dataset):
+            return x.prefetch(self._prefetch) if self._prefetch else x
+        if isinstance(x, DataSetIterator) and x.async_supported and self._prefetch:
+            return AsyncDataSetIterator(x, self._prefetch, resource=self.model._pool())
+        return x
+
+    @contextmanager
+    def _threads(self) -> Iterator[None]:
+        """Share the cores among the workers, unless the user has set the threads."""
+        shared = self._communicator is None
+        if not shared or limits.get_intra_op_parallelism_threads():
+            yield
+            return
+        before = set_num_threads(max(1, get_num_threads() // self.workers))
+        try:
+            yield
+        finally:
+            set_num_threads(before)
+
+    def _reconfigure(self, compiled: Any) -> None:
+        """Give the model another configuration, with its values."""
+        with self.model._lock.step():
+            self.model._configure(compiled)
+
+
+def _workers(given: int | None) -> int:
+    """Return the number of workers of this process."""
+    if given is None:
+        gpus = config.list_logical_devices("GPU")
+        threads = limits.get_intra_op_parallelism_threads() or 1
+        result = len(gpus) or get_num_threads() // threads
+        if result < 2:
+            raise ValueError(
+                f"workers is {result} by default here, and a wrapper has 2 at least: "
+                "pass workers=2, or train the model itself"
+            )
+    else:
+        result = integer(given, "workers", 2)
+    at_once = limits.get_inter_op_parallelism_threads()
+    if 0 < at_once < result:
+        raise ValueError(
+            f"{result} workers wait for each other in a step, and the process runs "
+            f"{at_once} programs at a time: raise it with memcfg.config.threading."
+            "set_inter_op_parallelism_threads"
+        )
+    return result
+
+
+def _warn_of_workers(given: int | None, ranks: int) -> None:
+    """Warn if a number of workers is not that of the ranks."""
+    if given is not None and given != ranks:
+        warnings.warn(
+            f"workers={given} is not used: each of the {ranks} ranks is a worker",
+            stacklevel=outside(),
+        )
+
+
+def _devices(model: Model, workers: int, given: Sequence[Any] | None) -> list[str]:
+    """Return the name of each worker's device, that of the model first."""
+    own = config.logical_device(model._compiled("ParallelWrapper").device).name
+    if given is None:
+        kind = own.split(":")[-2]
+        names = [each.name for each in config.list_logical_devices(kind)]
+        at = names.index(own)
+        turn = names[at:] + names[:at]
+        return [turn[number % len(turn)] for number in range(workers)]
+    names = []
+    for each in given:
+        with config.device(each) as device:
+            names.append(device.name)
+    if len(names) != workers or names[0] != own:
+        raise ValueError(
+            f"devices names one for each of {workers} workers, and that of the model, "
+            f"{own}, first; got {', '.join(names) or 'none'}"
+        )
+    return names
