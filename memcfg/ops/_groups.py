@@ -46,25 +46,93 @@ class Communicator(Protocol):
         """The number of ranks."""
 
     def work_bytes(self, collective: str, nbytes: int, item_bytes: int) -> int:
-        """Return the scratch of a collective over whole arrays of `nbytes` in all."""
+        """Return the scratch of a collective.
+
+        Parameters
+        ----------
+        collective : str
+            ``all_reduce``, ``reduce_scatter``, ``all_gather`` or ``broadcast``.
+        nbytes : int
+            Bytes of whole arrays, in all.
+        item_bytes : int
+            Bytes of an element, of the largest if they differ.
+
+        Returns
+        -------
+        int
+            Bytes, the same on all ranks.
+        """
 
     def all_reduce(self, arrays: Sequence[Array], work: Array) -> None:
-        """Replace arrays by their sums over the ranks."""
+        """Replace arrays by their sums over the ranks.
+
+        Parameters
+        ----------
+        arrays : sequence of ndarray
+            This rank's.
+        work : ndarray
+            Scratch of `work_bytes` in uint8.
+        """
 
     def reduce_scatter(self, whole: Array, part: Array, work: Array) -> None:
-        """Write this rank's part of the sum of flat arrays, which are not changed."""
+        """Write this rank's part of the sum of flat arrays.
+
+        Parameters
+        ----------
+        whole : ndarray
+            Flat; it is not changed.
+        part : ndarray
+            Flat, of the length of `whole` divided by the number of ranks, rounded up.
+        work : ndarray
+            Scratch of `work_bytes` in uint8.
+        """
 
     def all_gather(self, part: Array, whole: Array, work: Array) -> None:
-        """Write the parts of all ranks to a flat array."""
+        """Write the parts of all ranks to a flat array.
+
+        Parameters
+        ----------
+        part : ndarray
+            Flat.
+        whole : ndarray
+            Flat, at most as long as all parts together.
+        work : ndarray
+            Scratch of `work_bytes` in uint8.
+        """
 
     def broadcast(self, arrays: Sequence[Array], root: int) -> None:
-        """Replace arrays by those of a rank."""
+        """Replace arrays by those of a rank.
+
+        Parameters
+        ----------
+        arrays : sequence of ndarray
+            This rank's.
+        root : int
+            The rank whose arrays are copied.
+        """
 
     def exchange(self, value: Any) -> list[Any]:
-        """Return the values of all ranks, in their order; they are small objects."""
+        """Return what all ranks have given, in their order.
+
+        Parameters
+        ----------
+        value : object
+            What can be pickled, and is small.
+
+        Returns
+        -------
+        list of object
+            Of all ranks.
+        """
 
     def fail(self, reason: str) -> None:
-        """Make collectives of all ranks raise CommunicationError from now on."""
+        """Make collectives of all ranks raise CommunicationError from now on.
+
+        Parameters
+        ----------
+        reason : str
+            The message of that error.
+        """
 
 
 _groups: WeakValueDictionary[str, Communicator] = WeakValueDictionary()

@@ -8,7 +8,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from memcfg.nn.models import Model
-    from memcfg.parallel._wrapper import ParallelWrapper
     from memcfg.workspaces import WorkspaceMode
 
 __all__ = ["ParallelWrapperBuilder"]
@@ -34,7 +33,7 @@ class ParallelWrapperBuilder:
     ... )
     """
 
-    def __init__(self, model: Model, make: Callable[..., ParallelWrapper]) -> None:
+    def __init__(self, model: Model, make: Callable[..., Any]) -> None:
         self._model = model
         self._make = make
         self._arguments: dict[str, Any] = {}
@@ -67,7 +66,7 @@ class ParallelWrapperBuilder:
         """Set `training_mode`."""
         return self._with(training_mode=mode)
 
-    def build(self) -> ParallelWrapper:
+    def build(self) -> Any:
         """Return the wrapper.
 
         Returns

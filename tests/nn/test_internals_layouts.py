@@ -11,11 +11,11 @@ from traces import traced
 import memcfg as mc
 from memcfg import plan as planning
 from memcfg.errors import ResourceExhaustedError
-from memcfg.nn.training._array_types import (  # no public face tells the layout
+from memcfg.nn.training.modes._array_types import (  # no public face tells the layout
     array_types,
     visits_of,
 )
-from memcfg.nn.training._workspace_modes import SEPARATE, SINGLE, execution_mode
+from memcfg.nn.training.modes._workspace_modes import SEPARATE, SINGLE, execution_mode
 from memcfg.runtime import Executor, Schedule, graph_order
 from memcfg.units import align_up
 from memcfg.workspaces import ArrayType, WorkspaceMode

@@ -9,16 +9,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from memcfg import plan as planning
 from memcfg._checks import check_policy, unknown
 from memcfg.graph import TIMES
-from memcfg.nn.training._named_workspaces import get_layer_workspaces
-from memcfg.nn.training._workspace_modes import execution_mode
 from memcfg.nn.training.alternatives._fallbacks import OnOom
+from memcfg.nn.training.modes._named_workspaces import get_layer_workspaces
+from memcfg.nn.training.modes._workspace_modes import execution_mode
 from memcfg.workspaces import WorkspaceMode
 
 if TYPE_CHECKING:
     from memcfg.config import DebugMode
     from memcfg.nn.optimizers import Optimizer
     from memcfg.nn.training._objectives import Goals
-    from memcfg.nn.training._workspace_modes import NamedWorkspaces
+    from memcfg.nn.training.modes._workspace_modes import NamedWorkspaces
     from memcfg.plan import Policy
     from memcfg.runtime import ExecutionMode
 

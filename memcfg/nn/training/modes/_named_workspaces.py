@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from memcfg.config import EscapePolicy, LocationPolicy
 from memcfg.errors import WorkspaceConfigError
-from memcfg.nn.training._workspace_modes import Home, NamedWorkspaces
+from memcfg.nn.training.modes._workspace_modes import Home, NamedWorkspaces
 from memcfg.workspaces import ArrayType, LayerWorkspaceMgr, WorkspaceMode
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.config import DebugMode, LocationPolicy
-from memcfg.nn.training._array_types import array_types
+from memcfg.nn.training.modes._array_types import array_types
 from memcfg.runtime import (
     ARENA,
     OWN_BUFFERS,
