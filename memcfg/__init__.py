@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         models,
         nn,
         ops,
+        parallel,
         plan,
         runtime,
         testing,
