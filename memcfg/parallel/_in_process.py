@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from memcfg.errors import CommunicationError
+from memcfg.parallel._late_ranks import late
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -67,7 +68,7 @@ class _Meeting:
                 left = end - time.monotonic()
                 if left <= 0:
                     missing = [r for r in range(self.size) if r not in self._brought]
-                    self._fail(_late(missing, self.timeout), missing)
+                    self._fail(late(missing, self.timeout), missing)
                 self._condition.wait(left)
             if self._round == this:
                 self._check()
@@ -198,13 +199,3 @@ def _share(array: Array, rank: int, size: int) -> Array:
     """Return a rank's part of a flat array; the last ones may be shorter or empty."""
     length = -(-array.size // size)
     return array[rank * length : (rank + 1) * length]
-
-
-def _late(missing: Sequence[int], timeout: float) -> str:
-    """Say which ranks did not arrive."""
-    names = " and ".join(map(str, missing))
-    plural = "s" * (len(missing) > 1)
-    return (
-        f"rank{plural} {names} did not arrive at a collective within {timeout:g} s: "
-        "it failed, hangs, or is slower than the timeout"
-    )

@@ -5,6 +5,13 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from communicator_cases import (
+    DTYPES,
+    check_all_reduce,
+    check_broadcast,
+    check_exchange,
+    check_parts,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -23,70 +30,39 @@ def run(size, call, timeout=20.0):
     return errors if any(errors) else [future.result() for future in futures]
 
 
-def values(rank, shape, dtype, seed):
-    rng = np.random.default_rng((seed, rank))
-    return np.asarray(rng.standard_normal(shape) * 1000).astype(dtype)
-
-
-def in_order(arrays):
-    total = arrays[0].copy()
-    for each in arrays[1:]:
-        total += each
-    return total
-
-
 SIZES = st.integers(1, 4)
 SHAPES = st.lists(st.integers(0, 40), max_size=2).map(tuple)
-DTYPES = st.sampled_from(["float32", "float64", "int32", "int64"])
+KINDS = st.lists(st.tuples(SHAPES, st.sampled_from(DTYPES)), min_size=1, max_size=3)
 
 
 @settings(max_examples=40, deadline=None)
-@given(SIZES, st.lists(SHAPES, min_size=1, max_size=3), DTYPES, st.integers(0, 99))
-def test_all_reduce_sums_in_the_order_of_ranks(size, shapes, dtype, seed):
-    def call(communicator):
-        arrays = [values(communicator.rank, shape, dtype, seed) for shape in shapes]
-        communicator.all_reduce(arrays, NO_WORK)
-        return arrays
-
-    results = run(size, call)
-    for place, shape in enumerate(shapes):
-        wanted = in_order([values(rank, shape, dtype, seed) for rank in range(size)])
-        for result in results:
-            np.testing.assert_array_equal(result[place], wanted)
+@given(SIZES, KINDS, st.integers(0, 99))
+def test_all_reduce_sums_in_the_order_of_ranks(size, kinds, seed):
+    shapes, dtypes = zip(*kinds, strict=True)
+    assert (
+        run(size, lambda each: check_all_reduce(each, shapes, dtypes, seed))
+        == [None] * size
+    )
 
 
 @settings(max_examples=40, deadline=None)
-@given(SIZES, st.integers(0, 50), DTYPES, st.integers(0, 99))
+@given(SIZES, st.integers(0, 50), st.sampled_from(DTYPES), st.integers(0, 99))
 def test_a_sum_in_parts_gathered_is_the_sum(size, length, dtype, seed):
-    part = -(-length // size)
-
-    def call(communicator):
-        whole = values(communicator.rank, length, dtype, seed)
-        before = whole.copy()
-        mine, gathered = np.empty(part, dtype), np.empty(length, dtype)
-        communicator.reduce_scatter(whole, mine, NO_WORK)
-        np.testing.assert_array_equal(whole, before)
-        communicator.all_gather(mine, gathered, NO_WORK)
-        return mine, gathered
-
-    wanted = in_order([values(rank, length, dtype, seed) for rank in range(size)])
-    padded = np.zeros(part * size, dtype)
-    padded[:length] = wanted
-    for rank, (mine, gathered) in enumerate(run(size, call)):
-        np.testing.assert_array_equal(gathered, wanted)
-        np.testing.assert_array_equal(mine, padded[rank * part : (rank + 1) * part])
+    assert (
+        run(size, lambda each: check_parts(each, length, dtype, seed)) == [None] * size
+    )
 
 
 @pytest.mark.parametrize("root", [0, 2])
 def test_broadcast_copies_those_of_one_rank(root):
     def call(communicator):
-        arrays = [np.full(3, communicator.rank), np.full((), 10.0 * communicator.rank)]
-        communicator.broadcast(arrays, root)
-        return arrays
+        check_broadcast(communicator, [(3,), ()], ["int64", "float64"], root, 0)
 
-    for first, second in run(3, call):
-        assert first.tolist() == [root] * 3
-        assert second == 10.0 * root
+    assert run(3, call) == [None] * 3
+
+
+def test_exchange_gives_what_all_ranks_have():
+    assert run(3, check_exchange) == [None] * 3
 
 
 def test_a_rank_that_does_not_arrive_is_named_in_time():
