@@ -64,7 +64,7 @@ def _with_work(results: Sequence[Spec], attributes: Attributes) -> Sequence[Spec
         Spec(spec.shape, spec.dtype, "" if i == 0 else str(i))
         for i, spec in enumerate(results)
     ]
-    work = Spec((attributes["work_bytes"],), "uint8", "work")
+    work = Spec((attributes["work_bytes"],), "uint8", "work", "activation")
     return [TOKEN._replace(suffix="token"), *named, *[work] * bool(work.size)]
 
 

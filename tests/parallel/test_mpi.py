@@ -12,6 +12,7 @@ import time
 
 import pytest
 from mpi_runs import LAUNCHER, MpiRun
+from mpi_training import train
 
 from memcfg.errors import MissingDependencyError
 from memcfg.parallel import mpi_communicator, mpi_size
@@ -99,6 +100,20 @@ def test_threads_of_a_part_of_the_processes_sum_and_exchange(tmp_path):
             f"{of_two}, not (1,) in float64",
             "there is no rank 2 of 2",
         ]
+
+
+def test_training_over_processes_has_the_bits_of_threads(tmp_path):
+    program = """
+    from mpi_training import train
+
+    group = mpi_communicator(timeout=40)
+    report(trained=train(communicator=group))
+    group.close()
+    """
+    with MpiRun(2, program, tmp_path) as run:
+        assert run.wait() == (0, "")
+        wanted = {"trained": train(workers=2)}
+        assert [run.reports(rank)[1] for rank in range(2)] == [wanted] * 2
 
 
 def test_failures_of_a_group_are_named_on_all_ranks_and_are_its_own(tmp_path):

@@ -16,7 +16,7 @@ __all__ = ["LAUNCHER", "MpiRun"]
 
 LAUNCHER = Path(sys.executable).with_name("mpiexec")
 SECONDS = 40  # until a run is killed, and its test fails
-_MARK = "MEMCFG_TEST_RUN"
+_MARK = "TESTED_MPI_RUN"
 
 # What each rank has: `rank` and `report`, which writes a line that the test reads.
 _BEGIN = """
