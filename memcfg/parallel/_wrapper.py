@@ -20,6 +20,7 @@ from memcfg.nn.training._compile_config import get_modes
 from memcfg.parallel._averaging import Averaging
 from memcfg.parallel._in_process import in_process_group
 from memcfg.parallel._members import Members
+from memcfg.parallel._mpi import mpi_communicator, mpi_size
 from memcfg.parallel._synchronous import Synchronous
 from memcfg.parallel._values import copy_values
 from memcfg.parallel._wrapper_builder import ParallelWrapperBuilder
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from memcfg.nn.callbacks import History
     from memcfg.nn.models import Model
     from memcfg.ops import Communicator
+    from memcfg.parallel._mpi import MpiCommunicator
     from memcfg.runtime import MemoryReport
     from memcfg.workspaces import WorkspaceMode
 
@@ -133,13 +135,22 @@ class ParallelWrapper:
         self._updaters = bool(average_updaters)
         self._reports = bool(report_score_after_averaging)
         self._timeout = real(timeout, "timeout")
+        self._own_group: MpiCommunicator | None = None  # to be closed
+        if communicator is None and mpi_size() > 1:
+            communicator = self._own_group = mpi_communicator(timeout=self._timeout)
         self._communicator = communicator
         if communicator is None:
             self.workers = _workers(workers)
+            self._devices = _devices(model, self.workers, devices)
         else:
             self.workers = communicator.size
+            if devices is not None:
+                raise ValueError(
+                    "devices are of the workers of one process: under MPI each rank "
+                    "trains on the device that its model was compiled for"
+                )
             _warn_of_workers(workers, self.workers)
-        self._devices = _devices(model, self.workers, devices)
+            self._devices = []
         self._members: Members | None = None
         self._before: Any = None  # the configuration to restore
         if workspace_mode is not None:
@@ -247,6 +258,9 @@ class ParallelWrapper:
         members, self._members = self._members, None
         if members is not None:
             members.close()
+        group, self._own_group = self._own_group, None
+        if group is not None:
+            group.close()
         if self._before is not None:
             before, self._before = self._before, None
             self._reconfigure(before)
