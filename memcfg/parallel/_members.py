@@ -77,7 +77,7 @@ class Members:
             try:
                 return function(member)
             except BaseException as error:
-                self._fail(member, error)
+                self.fail(member, error)
                 raise
 
         if self._threads is None:
@@ -90,7 +90,7 @@ class Members:
             wait(futures)
         except BaseException as error:
             raised.append(error)
-            self._fail(self.lead, error)
+            self.fail(self.lead, error)
             wait(futures)
         raised += [e for e in (each.exception() for each in futures) if e is not None]
         causes = [e for e in raised if not isinstance(e, CommunicationError)]
@@ -98,7 +98,7 @@ class Members:
             raise (causes or raised)[0]
         return [*result, *(each.result() for each in futures)]
 
-    def _fail(self, member: Member, error: BaseException) -> None:
+    def fail(self, member: Member, error: BaseException) -> None:
         """End the collectives of all, now and later."""
         self.is_broken = True
         member.communicator.fail(f"{type(error).__name__}: {error}")

@@ -221,6 +221,10 @@ class ParallelWrapper:
         try:
             with self._threads():
                 return self.model.fit(x, y, **options)
+        except BaseException as error:
+            if self._communicator is not None:  # other processes may be in a step
+                members.fail(members.lead, error)
+            raise
         finally:
             session.distribution = None
             self._end(members, distribution)
