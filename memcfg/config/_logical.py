@@ -157,6 +157,11 @@ def device(name: AnyDevice) -> Iterator[LogicalDevice]:
         _chosen.reset(token)
 
 
+def choose_device(name: AnyDevice) -> None:
+    """Choose a device as `device` does, for as long as the running context lasts."""
+    _chosen.set(_place(name).logical.name)
+
+
 def get_soft_device_placement() -> bool:
     """Return whether `device` falls back to ``CPU:0``, as it does by default."""
     return registry.options.soft_placement

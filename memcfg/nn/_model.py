@@ -1862,6 +1862,19 @@ class Model(FixedAttributes, Configured):
         made.__setstate__(copy.deepcopy(state, memo) | {"_values": values})
         return made
 
+    def _replica(self, device: str) -> Self:
+        """Return an independent copy on a device, without the optimizer's state."""
+        state = self.__getstate__()
+        weights = {weight.name for weight in self._built_network().weights}
+        values = {k: v for k, v in state.pop("_values").items() if k in weights}
+        compiled = self._config
+        if compiled is not None:
+            placed = replace(compiled, device=device)
+            state["_parts"] = state["_parts"]._replace(config=placed)
+        made = type(self).__new__(type(self))
+        made.__setstate__(copy.deepcopy(state, {id(self): made}) | {"_values": values})
+        return made
+
     @outside_workspaces
     def __getstate__(self) -> dict[str, Any]:
         """Return architecture, settings and values, taken between two steps."""
@@ -2368,6 +2381,13 @@ class Model(FixedAttributes, Configured):
             return session
 
         return self._built_for(first.sample_shapes, load)
+
+    def _checked(self, x: Any) -> list[Array]:
+        """Return an array for each input, with the checks of `predict_on_batch`."""
+        wanted = self._built_session().wanted(labelled=False)
+        found = samples(wanted, x, labelled=False)
+        columns(found, wanted.of(found))
+        return [np.asarray(each) for each in found.xs]
 
     def _wanted(self, kind: str) -> Wanted | None:
         """Return what a batch must contain; None while shapes are not known."""
