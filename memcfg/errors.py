@@ -8,6 +8,7 @@ code written without memcfg in mind handles the failure. Warnings derive from
 
 from __future__ import annotations
 
+import queue
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -29,6 +30,7 @@ __all__ = [
     "NoSuchWorkspaceError",
     "NonFiniteLossError",
     "PlanError",
+    "QueueFullError",
     "ResourceExhaustedError",
     "RetracingWarning",
     "WeightsError",
@@ -317,6 +319,10 @@ class CommunicationError(MemcfgError, RuntimeError):
 
     def __reduce__(self) -> Any:
         return type(self), (str(self), self.ranks)
+
+
+class QueueFullError(MemcfgError, queue.Full, RuntimeError):
+    """As many requests are waiting as may wait, and this one was not added."""
 
 
 class MissingDependencyError(MemcfgError, ImportError):

@@ -6,9 +6,19 @@ from memcfg.ops import Communicator
 from memcfg.parallel._in_process import in_process_group
 from memcfg.parallel._mpi import mpi_communicator, mpi_size
 from memcfg.parallel._wrapper import ParallelWrapper
+from memcfg.parallel.inference._inference import ParallelInference
+from memcfg.parallel.inference._inference_builder import InferenceBuilder
+from memcfg.parallel.inference._inference_mode import InferenceMode
+from memcfg.parallel.inference._inference_stats import InferenceStats
+from memcfg.parallel.inference._load_balance_mode import LoadBalanceMode
 
 __all__ = [
     "Communicator",
+    "InferenceBuilder",
+    "InferenceMode",
+    "InferenceStats",
+    "LoadBalanceMode",
+    "ParallelInference",
     "ParallelWrapper",
     "in_process_group",
     "mpi_communicator",
