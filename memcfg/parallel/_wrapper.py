@@ -104,7 +104,8 @@ class ParallelWrapper:
 
     Examples
     --------
-    >>> with mc.parallel.ParallelWrapper(model, workers=2) as wrapper:
+    >>> import memcfg as mc  # doctest: +SKIP
+    >>> with mc.parallel.ParallelWrapper(model, 2) as wrapper:  # doctest: +SKIP
     ...     wrapper.fit(x, y, batch_size=64, epochs=3)
     """
 

@@ -22,15 +22,6 @@ class ParallelWrapperBuilder:
         The model to train.
     make : callable
         Makes the wrapper from the model and the arguments.
-
-    Examples
-    --------
-    >>> wrapper = (
-    ...     mc.parallel.ParallelWrapper.Builder(model)
-    ...     .workers(2)
-    ...     .averaging_frequency(5)
-    ...     .build()
-    ... )
     """
 
     def __init__(self, model: Model, make: Callable[..., Any]) -> None:
