@@ -12,14 +12,11 @@ generator = np.random.default_rng(0)
 folder = TemporaryDirectory()
 
 # Reviews in a folder for each class, as image_dataset_from_directory takes images.
-WORDS = {"good": "Great warm, witty", "bad": "dull LONG flat"}
+WORDS, FILL = {"good": "Great warm, witty", "bad": "dull LONG flat"}, ["a", "film"]
 for label, words in WORDS.items():
     Path(folder.name, label).mkdir()
     for number in range(100):
-        some = [
-            *generator.choice(words.split(), 2),
-            *generator.choice(["a", "film"], 3),
-        ]
+        some = [*generator.choice(words.split(), 2), *generator.choice(FILL, 3)]
         text = " ".join(generator.permutation(some))
         Path(folder.name, label, f"{number}.txt").write_text(text)
 
@@ -48,8 +45,11 @@ loss = nn.SparseCategoricalCrossentropy(from_logits=True)
 model.compile(nn.Adam(0.05), loss, metrics=["accuracy"])
 model.fit(train.map(numbers), epochs=3, verbose=2)
 _, accuracy = model.evaluate(held.map(numbers), verbose=0)
-print(f"accuracy of the reviews that were held out: {accuracy:.2f}\n")
+print(f"accuracy of the reviews that were held out: {accuracy:.2f}")
 assert accuracy > 0.95
+# A model that starts with text prepares it on the host, and saves the words.
+whole = nn.Sequential([nn.Input((1,), dtype="string"), vectorization, model])
+print("classes:", whole.predict(np.array(["A great film!"]), verbose=0).argmax(1), "\n")
 folder.cleanup()
 # What ops cannot express runs in the pipeline, and the rest in the model, where it
 # varies images only while it trains.

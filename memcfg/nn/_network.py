@@ -130,6 +130,7 @@ class Network:
             if isinstance(each, WeightTensor)
         ]
         self._check_inputs()
+        self.prepared = [self._prepared(each) for each in self.inputs]
         self._check_names()
         self._list_weights()
         if predicts is not None:
@@ -313,6 +314,30 @@ class Network:
                     f"the output depends on the input {node.layer.name!r}, which is "
                     "not one of the model's inputs"
                 )
+
+    def _prepared(self, start: SymbolicTensor) -> tuple[SymbolicTensor, list[Layer]]:
+        """Return what the program reads of an input, and the layers that prepare it."""
+        steps: list[Layer] = []
+        while True:
+            users = [
+                node
+                for node in self.nodes
+                if any(each is start for each in node.inputs)
+            ]
+            if not any(node.layer.prepares for node in users):
+                break
+            if len(users) > 1:
+                names = ", ".join(repr(node.layer.name) for node in users)
+                raise ValueError(
+                    f"{start.name!r} is read by {names}: the data of an Input are "
+                    "prepared in one way. Give the model an Input for each"
+                )
+            (node,) = users
+            steps.append(node.layer)
+            (start,) = node.outputs
+        if start.sample_dtype == "string":
+            raise ValueError(f"{start.name!r} gives text, and a model gives numbers")
+        return start, steps
 
     def _check_names(self) -> None:
         counts = Counter(layer.name for layer in self.layers)

@@ -101,13 +101,147 @@ def test_copies(name):
     assert getattr(mc.nn.layers, name) is type(layer)
 
 
-@pytest.mark.parametrize(
-    "name", sorted(MADE.keys() - {"CategoryEncoding", "Discretization"})
-)
-def test_they_are_no_parts_of_models(name):
-    layer = getattr(layers, name)(**MADE[name])
-    with pytest.raises(TypeError, match=rf"{name} computes on arrays, not in a model"):
+def test_crosses_are_no_parts_of_models():
+    layer = layers.HashedCrossing(num_bins=5)
+    with pytest.raises(TypeError, match=r"HashedCrossing computes on arrays"):
         layer(mc.nn.Input((2,)))
+
+
+TEXTS = np.array([["a b"], ["b, a c"], ["c"], ["q b"]])
+FIRST = {
+    "int": lambda: layers.TextVectorization(
+        vocabulary=["a", "b"], output_sequence_length=3
+    ),
+    "count": lambda: layers.TextVectorization(
+        vocabulary=["a", "b"], output_mode="count"
+    ),
+    "words": lambda: layers.StringLookup(vocabulary=["c", "a b"]),
+    "one_hot": lambda: layers.StringLookup(vocabulary=["c"], output_mode="one_hot"),
+    "hash": lambda: layers.Hashing(5),
+    "bags": lambda: layers.Hashing(5, output_mode="multi_hot"),
+}
+
+
+def text_model(kind):
+    nn = mc.nn
+    first = FIRST[kind]()
+    start = nn.Input((1,), dtype="string", name="text")
+    y = first(start)
+    if y.dtype == "int32":
+        y = nn.Flatten()(nn.Embedding(9, 2)(y))
+    return nn.Model(start, nn.Dense(2)(y)), first
+
+
+@pytest.mark.parametrize("kind", sorted(FIRST))
+def test_a_model_that_takes_text_computes_what_its_layers_do(kind, tmp_path):
+    model, first = text_model(kind)
+    inner = first(TEXTS)
+    wanted = model.predict(TEXTS, verbose=0)
+    kernel = model.layers[-1].get_weights()[0]
+    rows = inner
+    if len(model.layers) > 3:
+        rows = model.layers[2].get_weights()[0][inner].reshape(4, -1)
+    np.testing.assert_allclose(wanted, rows @ kernel, rtol=1e-5, atol=1e-6)
+    batches = Dataset.from_tensor_slices(TEXTS).batch(3)
+    for each in (TEXTS[:, 0], {"text": TEXTS}, TEXTS.astype(object), batches):
+        found = model.predict(each, verbose=0)
+        np.testing.assert_array_equal(found, wanted)
+    np.testing.assert_array_equal(model(TEXTS), wanted)
+    for end in ("m.memcfg", "m.keras"):
+        if end == "m.keras":
+            pytest.importorskip("h5py")
+        model.save(tmp_path / end)
+        other = mc.nn.models.load_model(tmp_path / end)
+        np.testing.assert_array_equal(other.predict(TEXTS, verbose=0), wanted)
+    for other in (copy.deepcopy(model), mc.nn.models.clone_model(model)):
+        other.set_weights(model.get_weights())
+        np.testing.assert_array_equal(other.predict(TEXTS, verbose=0), wanted)
+
+
+def test_a_model_that_takes_text_trains():
+    labels = np.array([0, 1, 1, 0])
+    histories = []
+    for streamed in (False, True):
+        model, _ = text_model("int")
+        for layer in model.layers[2:]:
+            shapes = [w.shape for w in layer.weights]
+            layer.set_weights(
+                [np.linspace(-1, 1, np.prod(s)).reshape(s) for s in shapes]
+            )
+        loss = mc.nn.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(mc.nn.Adam(0.1), loss)
+        data = (TEXTS, labels)
+        if streamed:
+            given = {"x": Dataset.from_tensor_slices(data).batch(2)}
+        else:
+            given = {"x": TEXTS, "y": labels, "batch_size": 2, "shuffle": False}
+        histories.append(model.fit(**given, epochs=3, verbose=0).history["loss"])
+    assert histories[0] == histories[1]
+    assert histories[0][-1] < histories[0][0]
+
+
+def test_text_that_cannot_be_prepared_is_refused():
+    nn, text = mc.nn, mc.nn.Input((1,), dtype="string")
+    one, other = (layers.StringLookup(vocabulary=["a"]) for _ in range(2))
+    for error, match, make in (
+        (
+            TypeError,
+            "takes numbers, and 'input.* gives text",
+            lambda: nn.Dense(2)(text),
+        ),
+        (
+            ValueError,
+            "gives text, and a model gives numbers",
+            lambda: nn.Model(text, text),
+        ),
+        (
+            ValueError,
+            "is read by .* an Input for each",
+            lambda: nn.Model(text, nn.Concatenate()([one(text), other(text)])),
+        ),
+        (ValueError, "has no vocabulary", lambda: layers.StringLookup()(text)),
+        (
+            ValueError,
+            "needs output_sequence_length",
+            lambda: layers.TextVectorization(vocabulary=["a"])(text),
+        ),
+        (
+            ValueError,
+            "has an axis of any length",
+            lambda: one(nn.Input((None,), dtype="string")),
+        ),
+        (
+            TypeError,
+            "computes on arrays, not on what the layer",
+            lambda: one(nn.Dense(2)(nn.Input((2,)))),
+        ),
+        (
+            TypeError,
+            "starts with Input",
+            lambda: nn.Sequential([one, nn.Embedding(3, 2)]).predict(TEXTS),
+        ),
+    ):
+        with pytest.raises(error, match=match):
+            make()
+    inner, _ = text_model("words")
+    start = nn.Input((1,))
+    with pytest.raises(ValueError, match="not of a model or layer within one"):
+        nn.Model(start, inner(start)).predict(np.ones((2, 1)), verbose=0)
+    with pytest.raises(TypeError, match="takes text, not float64"):
+        inner.predict(np.ones((2, 1)), verbose=0)
+
+
+def test_integers_of_64_bits_are_looked_up_whole():
+    nn, large = mc.nn, 2**40
+    start = nn.Input((2,), dtype="int64")
+    y = layers.IntegerLookup(vocabulary=[large, 5], output_mode="multi_hot")(start)
+    model = nn.Model(start, nn.Dense(1, use_bias=False)(y))
+    model.set_weights([np.array([[1.0], [10.0], [100.0]], "f4")])
+    found = model.predict(np.array([[large, 5], [7, 5]]), verbose=0)
+    assert found.ravel().tolist() == [110.0, 101.0]
+    plain = nn.Sequential([nn.Input((1,), dtype="int64"), nn.Embedding(4, 1)])
+    with pytest.raises(ValueError, match="to 2147483647"):
+        plain.predict(np.array([[large]]), verbose=0)
 
 
 def test_adapted_layers_are_copied_with_what_they_found():

@@ -489,7 +489,8 @@ ARCHIVES = {
     "no weights": ({"model.weights.h5": None}, "has no model.weights.h5"),
     "no JSON": ({"config.json": b"{"}, "JSON"),
     "a list": ({"config.json": b"[]"}, "describes no model"),
-    "assets": ({"assets/layers/a/vocabulary.txt": b"a"}, "assets"),
+    "assets": ({"assets/layers/a/vocabulary.txt": b"a"}, "which no layer reads"),
+    "assets of bytes": ({"assets/layers/a/vocabulary.txt": b"\xff"}, "is no text"),
     "an unknown layer": (
         config(lambda c: c["config"]["layers"][1].update(class_name="Portal")),
         r"no keras.layers.Portal",

@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from io import BufferedReader
 
-__all__ = ["KerasArchive", "opened_archive"]
+__all__ = ["ASSETS", "KerasArchive", "opened_archive"]
 
 CONFIG, METADATA, WEIGHTS = "config.json", "metadata.json", "model.weights.h5"
+ASSETS = "assets/"  # the folder of what layers have adapted to
 _ENCRYPTED = 0x1  # flag of an entry
 _HEADER = 30  # bytes before the name of an entry
-_LONGEST = 2**26  # bytes of a description
+_LONGEST = 2**26  # bytes of a description, or of words
 _PIECE = 2**20  # bytes of which the checksum is computed at a time
 
 
@@ -50,21 +51,21 @@ class KerasArchive:
         return [
             name
             for name, each in self._entries.items()
-            if name.startswith("assets/") and not each.is_dir()
+            if name.startswith(ASSETS) and not each.is_dir()
         ]
 
-    def description(self) -> bytes:
-        """Return the text that describes the model."""
-        entry = self._entries[CONFIG]
+    def text(self, name: str) -> bytes:
+        """Return the content of an entry, within the limit of its size."""
+        entry = self._entries[name]
         if entry.file_size > _LONGEST:
             raise FormatError(
-                f"{self.where}: {CONFIG} has {entry.file_size} bytes, of which at most "
+                f"{self.where}: {name} has {entry.file_size} bytes, of which at most "
                 f"{_LONGEST} are read"
             )
         with self._archive.open(entry) as file:
             text = file.read(_LONGEST + 1)
             if len(text) != entry.file_size or file.read(1):
-                raise FormatError(f"{self.where}: {CONFIG} is longer than it says")
+                raise FormatError(f"{self.where}: {name} is longer than it says")
         return text
 
     def weights(self) -> IO[bytes]:

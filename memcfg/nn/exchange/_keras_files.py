@@ -18,21 +18,24 @@ from memcfg.documents import read_json
 from memcfg.errors import FormatError, WeightsError
 from memcfg.files import open_file, write_atomically
 from memcfg.nn import optimizers
+from memcfg.nn._weight_files import Entry
 from memcfg.nn.exchange._configs import (
     deserialize_keras_object,
     serialize_keras_object,
 )
 from memcfg.nn.exchange._hdf5 import Hdf5File, Stored, the_library
 from memcfg.nn.exchange._keras_archives import (
+    ASSETS,
     CONFIG,
     METADATA,
     WEIGHTS,
+    KerasArchive,
     opened_archive,
 )
-from memcfg.nn.exchange._keras_paths import model_groups, optimizer_slots
+from memcfg.nn.exchange._keras_paths import layer_paths, model_groups, optimizer_slots
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy as np
 
@@ -50,9 +53,18 @@ __all__ = [
 _ZIP, _HDF5 = b"PK\3\4", b"\x89HDF\r\n\x1a\n"
 _OPTIMIZER = "optimizer/vars"
 _LEGACY_OPTIMIZER = "optimizer_weights"
+_VOCABULARY, _LOOKUP, _IDF = "vocabulary.txt", "_lookup_layer/", "vars/idf_weights"
 _PIECE = 2**20  # bytes that are copied at a time
 _SETTINGS = ("loss", "loss_weights", "metrics", "weighted_metrics")
 _ROOMS = {"loss": "losses", "metrics": "metrics", "weighted_metrics": "metrics"}
+
+
+class _Opened(NamedTuple):
+    """What a file holds."""
+
+    weights: Hdf5File
+    described: dict[str, Any] | None  # the model, if any
+    assets: dict[str, str]  # texts of layers, by their paths in the archive
 
 
 class _Found(NamedTuple):
@@ -70,10 +82,8 @@ def is_of_keras(path: str | os.PathLike[str]) -> bool:
 
 
 @contextmanager
-def _opened(
-    path: str | os.PathLike[str],
-) -> Iterator[tuple[Hdf5File, dict[str, Any] | None]]:
-    """Open a file; yield its weights and the description of its model, if any."""
+def _opened(path: str | os.PathLike[str]) -> Iterator[_Opened]:
+    """Open a file and yield what it holds."""
     where = os.fspath(path)
     the_library()
     with open_file(path) as file:
@@ -81,19 +91,25 @@ def _opened(
         file.seek(0)
         if start == _HDF5:
             with Hdf5File(file, where) as found:
-                yield found, _legacy_description(found)
+                yield _Opened(found, _legacy_description(found), {})
             return
         with opened_archive(file, where) as archive:
-            described = read_json(archive.description(), CONFIG)
+            described = read_json(archive.text(CONFIG), CONFIG)
             if not isinstance(described, dict):
                 raise FormatError(f"{where}: {CONFIG} describes no model")
-            if archive.assets:
-                raise FormatError(
-                    f"{where} has assets, such as the words of a lookup, which are not "
-                    "read: make the layers with their vocabulary, and save again"
-                )
             with Hdf5File(archive.weights(), where) as found:
-                yield found, described
+                yield _Opened(found, described, _assets(archive))
+
+
+def _assets(archive: KerasArchive) -> dict[str, str]:
+    """Return the texts of an archive's assets; FormatError if one is no text."""
+    result = {}
+    for name in archive.assets:
+        try:
+            result[name] = archive.text(name).decode()
+        except UnicodeDecodeError as error:
+            raise FormatError(f"{archive.where}: {name} is no text: {error}") from None
+    return result
 
 
 def _legacy_description(file: Hdf5File) -> dict[str, Any] | None:
@@ -113,7 +129,7 @@ def _legacy_description(file: Hdf5File) -> dict[str, Any] | None:
 
 def load_model_of_keras(path: str | os.PathLike[str], *, compiled: bool) -> Any:
     """Build the model of a file, with its weights and the optimizer's state."""
-    with _opened(path) as (file, described):
+    with _opened(path) as (file, described, assets):
         if described is None:
             raise FormatError(
                 f"{file.where} holds weights but no model: use load_weights"
@@ -121,7 +137,11 @@ def load_model_of_keras(path: str | os.PathLike[str], *, compiled: bool) -> Any:
         model = deserialize_keras_object(described)
         if not hasattr(model, "_built_network"):
             raise FormatError(f"{file.where} describes no model")
+        built = described.get("build_config")
+        if not model.built and isinstance(built, dict) and built.get("input_shape"):
+            model.build(built["input_shape"])
         settings = described.get("compile_config")
+        _give_assets(model, file, assets)
         if compiled and settings:
             _compile(model, settings)
         with model._lock.turn():
@@ -131,6 +151,28 @@ def load_model_of_keras(path: str | os.PathLike[str], *, compiled: bool) -> Any:
             if compiled and settings:
                 _restore_optimizer(model, file)
     return model
+
+
+def _give_assets(model: Any, file: Hdf5File, assets: dict[str, str]) -> None:
+    """Give layers the vocabularies that a file holds beside the description."""
+    left = dict(assets)
+    for path, layer in layer_paths(model, _names_in(file, by_name=True)):
+        text = left.pop(f"{ASSETS}{path}{_VOCABULARY}", None)
+        if text is None or not hasattr(layer, "lookup"):
+            continue
+        left.pop(f"{ASSETS}{path}{_LOOKUP}{_VOCABULARY}", None)  # again
+        stored = file.datasets.get(f"{path}{_IDF}")
+        try:
+            name, shape = f"{layer.name}/idf_weights", (layer.lookup.depth,)
+            entry = Entry(name, name, shape, "float32")
+            weights = None if stored is None else file.read(stored, entry)
+            layer.lookup.read_assets(text, weights)
+        except (TypeError, ValueError) as error:
+            raise FormatError(f"{file.where}: layer {layer.name!r}: {error}") from error
+    if left:
+        raise FormatError(
+            f"{file.where} has {', '.join(sorted(left)[:3])}, which no layer reads"
+        )
 
 
 def _compile(model: Any, settings: Any) -> None:
@@ -163,7 +205,7 @@ def read_weights_of_keras(
     model: Any, path: str | os.PathLike[str], *, skip_mismatch: bool
 ) -> list[tuple[Weight, np.ndarray]]:
     """Read the weights of a model from a file of weights or of a whole model."""
-    with _opened(path) as (file, _):
+    with _opened(path) as (file, _, _assets):
         if not skip_mismatch:
             return [
                 (weight, file.read(stored, weight))
@@ -206,6 +248,7 @@ def _all_found(
         if path not in read
         and not path.startswith(("optimizer", "top_level_model_weights"))
         and "seed_generator" not in path
+        and not path.endswith(f"/{_IDF}")
     ]
     if missing or left:
         raise WeightsError(
@@ -223,6 +266,19 @@ def _found(model: Any, file: Hdf5File, *, by_name: bool) -> list[_Found]:
         if layers is not None:
             return _legacy_found(model, file, root, layers)
 
+    result = []
+    for group in model_groups(model, _names_in(file, by_name=by_name)):
+        count = sum(path.rpartition("/")[0] == group.path for path in file.datasets)
+        fits = count == len(group.weights)
+        for place, weight in enumerate(group.weights):
+            stored = file.datasets.get(f"{group.path}/{place}") if fits else None
+            result.append(_Found(weight, stored))
+    return result
+
+
+def _names_in(file: Hdf5File, *, by_name: bool) -> Callable[[str], dict[str, str]]:
+    """Return a function of a path that gives its groups by the names of layers."""
+
     def names(path: str) -> dict[str, str]:
         groups = file.groups(path)
         noted = {file.text(f"{path}/{each}/vars", "name"): each for each in groups}
@@ -230,14 +286,7 @@ def _found(model: Any, file: Hdf5File, *, by_name: bool) -> list[_Found]:
             return {}
         return {str(name): each for name, each in noted.items()}
 
-    result = []
-    for group in model_groups(model, names):
-        count = sum(path.rpartition("/")[0] == group.path for path in file.datasets)
-        fits = count == len(group.weights)
-        for place, weight in enumerate(group.weights):
-            stored = file.datasets.get(f"{group.path}/{place}") if fits else None
-            result.append(_Found(weight, stored))
-    return result
+    return names
 
 
 def _legacy_found(
@@ -390,6 +439,12 @@ def _write_weights(model: Any, path: Path, *, state: bool) -> None:
             made.attrs["name"] = group.layer
             for place, weight in enumerate(group.weights):
                 made[str(place)] = session.read(weight.name)
+        for at, layer in layer_paths(model, lambda _: {}):
+            lookup = getattr(layer, "lookup", None)
+            if lookup is None:
+                continue
+            for inner in ("",) if lookup is layer else ("", _LOOKUP):
+                lookup.write_weights(file, f"{at}{inner}{_IDF}")
         slots = optimizer_slots(model.optimizer.kind, session.slots) if state else None
         if slots is None or model.optimizer.gradient_accumulation_steps is not None:
             return

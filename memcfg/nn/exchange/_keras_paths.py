@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from memcfg.nn._network import Weight
 
-__all__ = ["Group", "model_groups", "optimizer_slots"]
+__all__ = ["Group", "layer_paths", "model_groups", "optimizer_slots"]
 
 _OURS = {*Layer.__slots__, "_parts", "_nested", "_owner", "_lock"}
 # State of optimizers that Keras has after that of all weights, in this order.
@@ -52,6 +52,14 @@ def model_groups(model: Any, names: Callable[[str], dict[str, str]]) -> list[Gro
     return list(found.values())
 
 
+def layer_paths(
+    model: Any, names: Callable[[str], dict[str, str]]
+) -> Iterator[tuple[str, Layer]]:
+    """Yield the path of each layer, with a slash at the end; `names` as above."""
+    for path, layer, _ in _of_model(model, "", names):
+        yield path.removesuffix("vars"), layer
+
+
 _Found = tuple[str, Any, list[tuple[Layer, str]]]
 
 
@@ -59,7 +67,12 @@ def _of_model(
     model: Any, path: str, names: Callable[[str], dict[str, str]]
 ) -> Iterator[_Found]:
     if type(model).__dict__.get("_saved_as") is None:
-        yield from _of_attributes(model, path, names)
+        held = list(members(list(getattr(model, "__dict__", {}).values())))
+        met: set[Any] = set()
+        for found in _of_attributes(model, path, names, held):
+            if (found[1], *found[2]) not in met:  # `layers` repeats what came before
+                met.add((found[1], *found[2]))
+                yield found
         return
     network = model._built_network()
     layers = model._stacked() if "_stack" in type(model).__slots__ else network.layers
@@ -72,7 +85,8 @@ def _of_list(
     """Yield the groups of layers in a list: by their names, or by their classes."""
     listed = list(dict.fromkeys(layers))
     noted, counts = names(path), dict[str, int]()
-    by_name = all(each.name in noted for each in listed if each.weights)
+    kept = [each for each in listed if each.weights or each.prepares]
+    by_name = all(each.name in noted for each in kept)
     for layer in listed:
         kind = _kind(layer)
         number = counts.get(kind, 0)
@@ -120,10 +134,18 @@ def _of_layer(
 
 
 def _of_attributes(
-    owner: Any, path: str, names: Callable[[str], dict[str, str]]
+    owner: Any,
+    path: str,
+    names: Callable[[str], dict[str, str]],
+    layers: Sequence[Layer] = (),
 ) -> Iterator[_Found]:
-    """Yield the groups of the layers in attributes, private ones last."""
+    """Yield the groups of the layers in attributes, private ones last.
+
+    Of a model, the list of its `layers` is an attribute, too.
+    """
     state = FixedAttributes.__getstate__(owner)
+    if layers:
+        state = {"layers": list(layers), **state}
     for name in sorted(state, key=lambda each: each.replace("_", "~", 1)):
         if name in _OURS or (name.startswith("_") and not hasattr(owner, "__dict__")):
             continue

@@ -16,12 +16,13 @@ from memcfg.nn.layers._layer import Shape, show_shape
 from memcfg.workspaces import check_valid
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from memcfg.data.rows._file_rows import FileColumn
 
 __all__ = [
     "Field",
+    "Preparation",
     "Table",
     "check_samples",
     "check_steps",
@@ -45,6 +46,22 @@ class Table(NamedTuple):
     rows: int
 
 
+class Preparation(NamedTuple):
+    """What is done on the host to the data of an input."""
+
+    shape: Shape  # of one sample, before
+    steps: Sequence[Callable[[Any], Any]]
+
+    def __call__(self, x: Any) -> Any:
+        """Return what the steps make of arrays of samples."""
+        x = np.asarray(x)
+        if x.ndim != len(self.shape) + 1:
+            x = _ranked(x, self.shape)
+        for step in self.steps:
+            x = step(x)
+        return np.asarray(x)
+
+
 class Field(NamedTuple):
     """The requirements on one array of a batch."""
 
@@ -54,12 +71,15 @@ class Field(NamedTuple):
     classes: int | None = None  # number of classes of labels
     filler: int | None = None  # of a last axis that is too short; None: it must not be
     table: Table | None = None  # table that the samples index
+    prepare: Preparation | None = None  # `shape` and `dtype` are those of its result
 
 
 def check_x(x: Any, what: str = "x", field: Field | None = None) -> Array:
     """Return samples as an array of the input's rank, if the input is known."""
     if type(x) is not np.ndarray:
         x = as_array(x, what)
+    if field is not None and field.prepare is not None:
+        x = field.prepare(x).astype(field.dtype, copy=False)
     if x.dtype.kind not in "fiub":
         raise TypeError(f"{what} is an array of numbers, got {x.dtype}" + _coded(x))
     if x.size == 0 and x.ndim:
@@ -80,7 +100,10 @@ def check_x(x: Any, what: str = "x", field: Field | None = None) -> Array:
 def _coded(array: Any) -> str:
     """Return a hint on encoding words as numbers, or nothing."""
     words = array.dtype.kind in "US"
-    hint = ": numpy.unique(words, return_inverse=True)[1] are numbers for words"
+    hint = (
+        ": numpy.unique(words, return_inverse=True)[1] are numbers for words; a model "
+        "that takes text starts with Input((1,), dtype='string')"
+    )
     return hint if words else ""
 
 

@@ -126,7 +126,7 @@ def check_spec(spec: Any, wanted: Wanted) -> None:
     x, y, _ = unpack(spec, labelled=bool(wanted.ys))
     xs, _names = samples_of(wanted, x, "x")
     for each, field in zip(xs, wanted.xs, strict=True):
-        if isinstance(each, TensorSpec):
+        if isinstance(each, TensorSpec) and field.prepare is None:
             _check_samples(each, field)
     if not wanted.ys:
         return
@@ -154,7 +154,7 @@ def itemsizes(spec: Any, wanted: Wanted) -> list[int]:
     result += [None] * (len(wanted.xs) + len(wanted.ys) - len(result))
     return [
         each.dtype.itemsize
-        if isinstance(each, TensorSpec)
+        if isinstance(each, TensorSpec) and field.prepare is None
         else _LABEL
         if field.dtype == "int32"
         else _FLOAT

@@ -865,6 +865,7 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
     _keeps_first_mask: ClassVar[bool] = False  # whatever the shape of the first mask
     _makes_mask: ClassVar[bool] = False  # `trace` sets the mask of the result, or none
     _reads_images: ClassVar[bool] = False  # accepts images only
+    prepares: ClassVar[bool] = False  # computed on the host, before the program
 
     def __init__(
         self,
@@ -1852,6 +1853,13 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
                 f"layer {self.name!r} ({type(self).__name__}) expects {self.arity} "
                 f"input{'s' if self.arity > 1 else ''}, got {len(operands)}"
             )
+        texts = [each.name for each in operands if each.sample_dtype == "string"]
+        if texts:
+            raise TypeError(
+                f"layer {self.name!r} ({type(self).__name__}) takes numbers, and "
+                f"{texts[0]!r} gives text: StringLookup, TextVectorization and "
+                "Hashing give numbers for it"
+            )
         return operands
 
     def _specs_for(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
@@ -2411,10 +2419,14 @@ def _steps_of_masks(tensors: Sequence[SymbolicTensor]) -> list[int | None]:
                 values[each] = tensor(each.whole_shape, each.sample_dtype)
         if isinstance(node.layer, InputLayer):
             (start,) = node.outputs
-            values[start] = tensor((batch, *start.sample_shape), start.sample_dtype)
+            dtype = "int32" if start.sample_dtype == "string" else start.sample_dtype
+            values[start] = tensor((batch, *start.sample_shape), dtype)
             length = node.details and node.details[1]["steps"]
             if length:
                 masks[start] = tensor((batch, length), "float32")
+        elif node.layer.prepares and node.outputs[0].sample_dtype != "string":
+            (made,) = node.outputs
+            values[made] = tensor((batch, *made.sample_shape), made.sample_dtype)
         for path, leaf in node.layer._leaves():
             for spec in leaf._weight_specs or ():
                 name = f"{node.layer.name}/{path}{spec.name}"
@@ -2508,7 +2520,9 @@ class InputLayer(Layer):
     batch_size : int, optional
         The size of all batches.
     dtype : str, optional
-        ``"float32"``, the default, or ``"int32"`` for indices.
+        ``"float32"``, the default, ``"int32"`` for indices, or ``"string"`` for what
+        layers such as `TextVectorization` turn into numbers. ``"int64"`` is computed in
+        int32, and refuses larger numbers.
     batch_shape : sequence of int, optional
         The batch size or None, followed by `shape`.
     name : str, optional
@@ -2543,7 +2557,7 @@ class InputLayer(Layer):
         sample, size = _checked_input(shape, batch_size, dtype, batch_shape)
         super().__init__(name)
         self.shape: OpenShape = sample
-        self.dtype = dtype or "float32"
+        self.dtype = "int32" if dtype == "int64" else dtype or "float32"
         self.batch_size = size
 
     @property
@@ -2642,7 +2656,9 @@ def Input(  # noqa: N802  (Keras's name)
     batch_size : int, optional
         The size of all batches; required by stateful layers.
     dtype : str, optional
-        ``"float32"``, the default, or ``"int32"`` for indices.
+        ``"float32"``, the default, ``"int32"`` for indices, or ``"string"`` for what
+        layers such as `TextVectorization` turn into numbers. ``"int64"`` is computed in
+        int32, and refuses larger numbers.
     batch_shape : sequence of int or None, optional
         The batch size or None, followed by `shape`.
     name : str, optional
@@ -2674,8 +2690,11 @@ def _checked_input(
     shape: Any, batch_size: Any, dtype: str | None, batch_shape: Any
 ) -> tuple[OpenShape, int | None]:
     """Return a sample's shape and the size of batches; () is that of a number."""
-    if dtype not in (None, "float32", "int32"):
-        raise ValueError(f"Input: dtype must be 'float32' or 'int32', got {dtype!r}")
+    if dtype not in (None, "float32", "int32", "int64", "string"):
+        raise ValueError(
+            "Input: dtype must be 'float32', 'int32', 'int64' or 'string', got "
+            f"{dtype!r}"
+        )
     if batch_shape is not None:
         if shape is not None or batch_size is not None:
             raise ValueError(

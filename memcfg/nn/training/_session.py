@@ -35,7 +35,7 @@ from memcfg.errors import (
 )
 from memcfg.graph import for_device
 from memcfg.nn._argument_checks import integer
-from memcfg.nn.inputs._array_checks import Field
+from memcfg.nn.inputs._array_checks import Field, Preparation
 from memcfg.nn.inputs._samples import Wanted
 from memcfg.nn.training._crash_facts import CrashFacts, crash_subjects
 from memcfg.nn.training._crash_facts import name_of as step_name
@@ -1504,8 +1504,16 @@ def _wanted_by(spec: TraceSpec, tables: Mapping[str, Table]) -> Wanted:
     network = spec.network
     names = input_names("x", len(network.inputs))
     xs = tuple(
-        Field(name, tensor.sample_shape, tensor.sample_dtype, table=tables.get(name))
-        for name, tensor in zip(names, network.inputs, strict=True)
+        Field(
+            name,
+            tensor.sample_shape,
+            tensor.sample_dtype,
+            table=tables.get(name),
+            prepare=Preparation(given.sample_shape, steps) if steps else None,
+        )
+        for name, given, (tensor, steps) in zip(
+            names, network.inputs, network.prepared, strict=True
+        )
     )
     return Wanted(xs, (), network.takes, network.gives)
 

@@ -222,10 +222,10 @@ class _Trace:
         self._present: int | None = None
         self._declare_persistent()
         self.xs = {
-            tensor: self._input(
-                name, (batch, *tensor.sample_shape), tensor.sample_dtype
+            tensor: self._input(name, (batch, *read.sample_shape), read.sample_dtype)
+            for name, tensor, (read, _) in zip(
+                self.names, network.inputs, network.prepared, strict=True
             )
-            for name, tensor in zip(self.names, network.inputs, strict=True)
         }
         self._step: int | None = None
         self._position: int | None = None

@@ -10,14 +10,17 @@ from memcfg.nn._argument_checks import integer
 from memcfg.nn._keras_arguments import taken
 from memcfg.nn.layers.categories._data_layer import MODES, _DataLayer, encoded, mode_of
 from memcfg.nn.layers.categories._fingerprints import combined, fingerprint, siphash
+from memcfg.nn.layers.categories._preparing import _Preparing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from memcfg.nn.layers._layer import Shape
+
 _CROSS_KEY = 0xDECAFCAFFE  # TensorFlow's default
 
 
-class Hashing(_DataLayer):
+class Hashing(_Preparing):
     """Hash categories into bins, as TensorFlow does.
 
     Parameters
@@ -96,6 +99,9 @@ class Hashing(_DataLayer):
             numbers = np.where(values == mask, 0, numbers + 1)
         dtype = np.int64 if self.output_mode == "int" else np.float32
         return encoded(numbers, self.output_mode, self.num_bins, dtype)
+
+    def _prepared(self, shape: Shape) -> tuple[Shape, str]:
+        return self._rows(shape, self.output_mode, self.num_bins)
 
 
 class HashedCrossing(_DataLayer):

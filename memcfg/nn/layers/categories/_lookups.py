@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from memcfg.nn.layers.categories._vocabulary import _Vocabulary
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 
 class StringLookup(_Vocabulary):
@@ -94,6 +97,17 @@ class StringLookup(_Vocabulary):
             salt,
         )
         super().__init__(name)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> Any:
+        """Create a layer; Keras names how strings are hashed, which is the same."""
+        known = {"oov_method": ("floormod", "farmhash"), "vocabulary_dtype": "string"}
+        left = {
+            name: each
+            for name, each in config.items()
+            if name not in known or each not in known[name]
+        }
+        return super().from_config(left)
 
     def _keys(self, values: Any) -> list[Any]:
         array = np.asarray(values)

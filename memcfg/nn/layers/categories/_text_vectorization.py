@@ -9,18 +9,22 @@ import numpy as np
 from memcfg._checks import unknown
 from memcfg.nn._argument_checks import integer
 from memcfg.nn._keras_arguments import taken
-from memcfg.nn.layers.categories._data_layer import _DataLayer, batches_of
+from memcfg.nn.layers._layer import show_shape
+from memcfg.nn.layers.categories._data_layer import batches_of
 from memcfg.nn.layers.categories._lookups import StringLookup
+from memcfg.nn.layers.categories._preparing import _Preparing
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+    from memcfg.nn.layers._layer import Shape
 
 _STANDARDS = ("lower_and_strip_punctuation", "lower", "strip_punctuation")
 _SPLITS = ("whitespace", "character")
 _PUNCTUATION = b"!\"#$%&()*+,-./:;<=>?@[\\]^_`{|}~'"
 
 
-class TextVectorization(_DataLayer):
+class TextVectorization(_Preparing):
     """Replace texts by the numbers of their words.
 
     Parameters
@@ -141,6 +145,16 @@ class TextVectorization(_DataLayer):
         """Whether rows have `max_tokens` elements."""
         return self._lookup.pad_to_max_tokens
 
+    @property
+    def vocabulary(self) -> list[str] | None:
+        """The words without special ones, or None."""
+        return self._lookup.vocabulary
+
+    @property
+    def idf_weights(self) -> list[float] | None:
+        """The weights of the words, or None."""
+        return self._lookup.idf_weights
+
     def get_vocabulary(self, include_special_tokens: bool = True) -> list[str]:
         """Return the words in the order of their numbers.
 
@@ -246,6 +260,30 @@ class TextVectorization(_DataLayer):
             result = np.array([self._lookup._encoded(row) for row in rows])
         return result[0] if texts.ndim == 0 else result
 
+    def _prepared(self, shape: Shape) -> tuple[Shape, str]:
+        if shape != (1,) and self.split is not None:
+            raise ValueError(
+                "TextVectorization takes texts of shape (None, 1), not "
+                f"{show_shape(shape)}"
+            )
+        wide, dtype = self._lookup._prepared((1,))
+        if self.output_mode != "int":
+            return wide, dtype
+        if self.output_sequence_length is None:
+            raise ValueError(
+                "TextVectorization in a model needs output_sequence_length: a batch of "
+                "texts has one length"
+            )
+        return (self.output_sequence_length,), dtype
+
+    def _expect(self, size: int) -> None:
+        self._lookup._expect(size)
+
+    @property
+    def lookup(self) -> StringLookup:
+        """The layer with the vocabulary."""
+        return self._lookup
+
     def _padded(self, rows: list[np.ndarray]) -> np.ndarray:
         length = self.output_sequence_length
         if length is None:
@@ -303,20 +341,6 @@ class TextVectorization(_DataLayer):
             for width in _widths(self.ngrams)
             for n in range(len(words) - width + 1)
         ]
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor, with the vocabulary.
-
-        Returns
-        -------
-        dict
-            The arguments by name.
-        """
-        mine = self._lookup.get_config()
-        names = ("vocabulary", "idf_weights")
-        return super().get_config() | {
-            name: mine[name] for name in names if name in mine
-        }
 
 
 def _widths(ngrams: Any) -> tuple[int, ...]:

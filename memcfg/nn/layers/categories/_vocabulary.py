@@ -14,20 +14,22 @@ from memcfg.nn._argument_checks import integer
 from memcfg.nn._keras_arguments import taken
 from memcfg.nn.layers.categories._data_layer import (
     MODES,
-    _DataLayer,
     batches_of,
     encoded,
     mode_of,
 )
 from memcfg.nn.layers.categories._hashing import hashed, key_of
+from memcfg.nn.layers.categories._preparing import _Preparing
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from memcfg.nn.layers._layer import Shape
+
 _OUTSIDE = np.iinfo(np.int64).max  # a number that no row counts
 
 
-class _Vocabulary(_DataLayer):
+class _Vocabulary(_Preparing):
     """The base of `StringLookup` and `IntegerLookup`.
 
     Number 0 is the mask token's if there is one and numbers are the output; the next
@@ -38,6 +40,7 @@ class _Vocabulary(_DataLayer):
         "_fixed",
         "_idf",
         "_numbers",
+        "_size",
         "_tokens",
         "invert",
         "mask_token",
@@ -91,6 +94,7 @@ class _Vocabulary(_DataLayer):
         self._numbers: dict[Any, int] = {}
         self._idf: np.ndarray | None = None
         self._fixed = False  # whether the vocabulary was given
+        self._size: int | None = None  # of a vocabulary that a file holds beside
         if vocabulary is not None:
             self.set_vocabulary(vocabulary, idf_weights)
         elif idf_weights is not None:
@@ -107,6 +111,16 @@ class _Vocabulary(_DataLayer):
     @property
     def _first_token(self) -> int:
         return self._first_unknown + self.num_oov_indices
+
+    @property
+    def vocabulary(self) -> list[Any] | None:
+        """The tokens without special ones, or None."""
+        return list(self._tokens) or None
+
+    @property
+    def idf_weights(self) -> list[float] | None:
+        """The weights of the tokens, or None."""
+        return None if self._idf is None else self._idf[self._first_token :].tolist()
 
     def get_vocabulary(self, include_special_tokens: bool = True) -> list[Any]:
         """Return the tokens in the order of their numbers.
@@ -293,15 +307,62 @@ class _Vocabulary(_DataLayer):
     def _encoded(self, numbers: np.ndarray) -> np.ndarray:
         if self.output_mode == "int":
             return numbers
-        depth = self.vocabulary_size()
-        if self.pad_to_max_tokens and self.max_tokens is not None:
-            depth = self.max_tokens
+        depth = self.depth
         if self.output_mode != "tf_idf":
             return encoded(numbers, self.output_mode, depth, np.int64)
         assert self._idf is not None
         weights = np.zeros(depth, np.float32)
         weights[: len(self._idf)] = self._idf
         return encoded(numbers, "count", depth, np.float32) * weights
+
+    @property
+    def depth(self) -> int:
+        """The length of encoded rows."""
+        if self.pad_to_max_tokens and self.max_tokens is not None:
+            return self.max_tokens
+        if self._tokens or self._size is None:
+            return self.vocabulary_size()
+        return self._size
+
+    def _prepared(self, shape: Shape) -> tuple[Shape, str]:
+        if not self._tokens and self._size is None:
+            raise ValueError(
+                f"{type(self).__name__} has no vocabulary: call adapt, or give one, "
+                "before the model is made"
+            )
+        if self.invert:
+            return shape, "int32" if isinstance(self.oov_token, int) else "string"
+        return self._rows(shape, self.output_mode, self.depth)
+
+    def _expect(self, size: int) -> None:
+        self._size = size
+
+    @property
+    def lookup(self) -> _Vocabulary:
+        """The layer with the vocabulary, as of `TextVectorization`."""
+        return self
+
+    def write_weights(self, file: Any, path: str) -> None:
+        """Write the weights of all tokens where Keras reads them."""
+        if self._idf is not None:
+            depth = self.depth if self.pad_to_max_tokens else len(self._idf)
+            file[path] = np.pad(self._idf, (0, depth - len(self._idf)))
+
+    def read_assets(self, text: str, weights: np.ndarray | None) -> None:
+        """Set the vocabulary that a file of Keras holds beside the configuration."""
+        what = type(self).__name__
+        if self._tokens:
+            return
+        lines = text.splitlines()
+        while lines and not lines[-1]:
+            lines.pop()
+        self.set_vocabulary(lines, None if weights is None else weights[: len(lines)])
+        self._fixed = False
+        if self._size not in (None, self.vocabulary_size()):
+            raise ValueError(
+                f"{what}: the file has {self.vocabulary_size()} tokens, and says "
+                f"{self._size}"
+            )
 
     def _looked_up(self, values: np.ndarray) -> np.ndarray:
         """Return the numbers of tokens."""
@@ -340,21 +401,6 @@ class _Vocabulary(_DataLayer):
             for n in numbers.ravel().tolist()
         ]
         return np.array(tokens).reshape(numbers.shape)
-
-    def get_config(self) -> dict[str, Any]:
-        """Return the arguments of the constructor, with the vocabulary.
-
-        Returns
-        -------
-        dict
-            The arguments by name.
-        """
-        config = super().get_config()
-        if self._tokens:
-            config["vocabulary"] = self.get_vocabulary(include_special_tokens=False)
-        if self._idf is not None:
-            config["idf_weights"] = self._idf[self._first_token :].tolist()
-        return config
 
 
 def _bytes(token: Any) -> Any:
