@@ -97,6 +97,7 @@ from memcfg.nn.layers._layer import (
     calling,
     change_policy,
     check_ends,
+    current_call,
     pattern,
     sample_shape,
     show_shape,
@@ -349,6 +350,7 @@ class Model(FixedAttributes, Configured):
             )
         starts, takes = symbolic(inputs, "inputs")
         ends, gives = symbolic(outputs, "outputs")
+        check_ends(ends, starts, "Model")
         self._adopt(Network(*from_inner(starts, ends), takes, gives))
         if not trainable:
             self.trainable = False
@@ -2068,6 +2070,10 @@ class Model(FixedAttributes, Configured):
     def add_loss(self, loss: Any) -> None:
         """Add a loss that `call` computes to the loss of the model.
 
+        A model between symbolic tensors takes a loss that is computed from them, before
+        `compile`, as in Keras 2. Copies and files of memcfg have it; Keras 3 has no
+        such losses, and its files do not.
+
         Parameters
         ----------
         loss : SymbolicTensor
@@ -2076,11 +2082,22 @@ class Model(FixedAttributes, Configured):
         Raises
         ------
         RuntimeError
-            Outside of `call`.
+            Outside of `call`, if the model is not one between symbolic tensors, or is
+            compiled.
         TypeError
             If the loss is no symbolic tensor.
+        ValueError
+            If the loss depends on other inputs than the model's.
         """
-        add_loss(loss, repr(self.name))
+        kind = type(self).__dict__.get("_saved_as")
+        if current_call() is not None or kind != "Model" or not self.built:
+            add_loss(loss, repr(self.name))
+            return
+        if not isinstance(loss, SymbolicTensor):
+            raise TypeError(f"{self.name!r}.add_loss takes a tensor, got {loss!r}")
+        if self._config is not None:
+            raise RuntimeError(f"{self.name!r} is compiled: call add_loss before")
+        self._adopt(self._built_network().with_loss(loss))
 
     @property
     def losses(self) -> list[Any]:

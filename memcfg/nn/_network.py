@@ -141,6 +141,14 @@ class Network:
         self.names = {(each.layer, each.spec_name): each.name for each in self.weights}
         self.exchanged = tuple(w for w in self.weights if not w.hidden)
 
+    def with_loss(self, loss: SymbolicTensor) -> Network:
+        """Return the network whose loss has one more term."""
+        structures = self.takes, self.gives
+        losses = (*self.losses, loss)
+        return Network(
+            self.inputs, self.outputs, *structures, (), self._predicts, losses
+        )
+
     def renewed(self) -> Network:
         """Return the network with the weights that its layers have by now."""
         result = object.__new__(Network)

@@ -183,6 +183,7 @@ class _Writer:
             ],
             "inputs": [places[each] for each in network.inputs],
             "outputs": [places[each] for each in network.outputs],
+            "losses": [places[each] for each in network.losses],
             "takes": _describe_structure(network.takes),
             "gives": _describe_structure(network.gives),
         }

@@ -263,11 +263,14 @@ def clone_model(
     starts = None if input_tensors is None else symbolic(input_tensors, "inputs")[0]
     call = call_function or (lambda layer, *args, **options: layer(*args, **options))
     network = model._built_network()
-    inputs, outputs, layers = again(network, copy_of, starts, call)
+    inputs, outputs, losses, layers = again(network, copy_of, starts, call)
     if isinstance(model, Sequential) and starts is None and call_function is None:
         start = inputs if isinstance(inputs, SymbolicTensor) else inputs[0]
         return Sequential([start, *(layers[e] for e in model._stacked())], model.name)
-    return Model(inputs, outputs, name=model.name)
+    clone = Model(inputs, outputs, name=model.name)
+    for loss in losses:
+        clone.add_loss(loss)
+    return clone
 
 
 def _copied(layer: Any) -> Any:
@@ -448,7 +451,11 @@ class _Reader:
             for key in ("inputs", "outputs")
         )
         takes, gives = (_structure(given[key]) for key in ("takes", "gives"))
-        return Model(takes.pack(starts), gives.pack(ends), name=_name(given["name"]))
+        name = _name(given["name"])
+        model = Model(takes.pack(starts), gives.pack(ends), name=name)
+        for place in given.get("losses", ()):  # older files have none
+            model.add_loss(tensors[read_count(place, "a loss")])
+        return model
 
     def _own(self, given: Any) -> Model:
         """Build a model of a user's class, with the saved input shapes."""

@@ -300,7 +300,7 @@ def test_what_cannot_be_is_told():
     assert ops.shape(x) == (None, 3, 4)
     assert ops.ndim(x) == 3
     for use, words in (
-        (lambda: ops.sum(x), "cannot be reduced along all axes"),
+        (lambda: ops.prod(x), "cannot be reduced along all axes"),
         (lambda: ops.mean(x, axis=0), "axes are 1 to 2"),
         (lambda: ops.concatenate([x, x]), "axis 0 is the batch"),
         (lambda: ops.reshape(x, (3, 4)), "must start with -1"),

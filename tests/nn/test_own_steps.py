@@ -344,6 +344,64 @@ def test_a_batch_with_added_losses_runs_whole():
         model.plan(512, limit=wide.peak_bytes // 8)
 
 
+def functional_with_losses():
+    nn, ops = mc.nn, mc.nn.ops
+    x = nn.Input((3,))
+    h = nn.Dense(2, activation="tanh")(x)
+    model = nn.Model(x, nn.Dense(1)(h))
+    model.add_loss(ops.mean(h) * 0.5)
+    model.add_loss(ops.mean(ops.square(x), axis=-1))
+    return model, nn.Model(x, h)
+
+
+def test_losses_of_tensors_of_a_functional_model(tmp_path):
+    model, inner = functional_with_losses()
+    model.compile("sgd", "mse")
+    rng = np.random.default_rng(3)
+    x, y = rng.normal(size=(4, 3)).astype("f4"), rng.normal(size=(4, 1)).astype("f4")
+    error = model.predict(x, verbose=0) - y
+    h = inner.predict(x, verbose=0)
+    wanted = (error**2).mean() + h.mean() / 2 + (x**2).mean(-1).sum()
+    assert model.evaluate(x, y, verbose=0) == pytest.approx(wanted, rel=1e-5)
+    # What h adds to the loss changes the first kernel as its derivative says.
+    first, second = (each for each in model.layers if each.weights)
+    kernel, last = first.get_weights()[0], second.get_weights()[0]
+    of_h = 2 * error / len(x) @ last.T + 0.5 / h.size
+    step = 0.01 * x.T @ (of_h * (1 - h**2))
+    assert model.fit(x, y, verbose=0).history["loss"][0] == pytest.approx(wanted, 1e-5)
+    assert_allclose(first.get_weights()[0], kernel - step, rtol=1e-4, atol=1e-6)
+    clone = mc.nn.models.clone_model(model)
+    clone.set_weights(model.get_weights())
+    clone.compile("sgd", "mse")
+    model.save(tmp_path / "m.memcfg")
+    start = mc.nn.Input((3,))
+    outer = mc.nn.Model(start, model(start))
+    outer.compile("sgd", "mse")
+    loaded = mc.nn.models.load_model(tmp_path / "m.memcfg")
+    after = model.evaluate(x, y, verbose=0)
+    for other in (clone, copy.deepcopy(model), loaded, outer):
+        assert other.evaluate(x, y, verbose=0) == after
+
+
+def test_losses_of_tensors_that_are_refused(tmp_path):
+    nn, ops = mc.nn, mc.nn.ops
+    model, _ = functional_with_losses()
+    with pytest.raises(TypeError, match=r"losses of add_loss, which Keras's"):
+        model.save(tmp_path / "m.keras")
+    with pytest.raises(ValueError, match=r"depends on the input"):
+        model.add_loss(ops.mean(nn.Input((3,))))
+    with pytest.raises(TypeError, match=r"takes a tensor, got 0\.5"):
+        model.add_loss(0.5)
+    x = nn.Input((3,))
+    with pytest.raises(ValueError, match=r"only losses of add_loss may be"):
+        nn.Model(x, ops.mean(x))
+    with pytest.raises(RuntimeError, match=r"a loss that `call` computes"):
+        nn.Sequential([x, nn.Dense(2)]).add_loss(ops.mean(x))
+    model.compile("sgd", "mse")
+    with pytest.raises(RuntimeError, match=r"is compiled: call add_loss before"):
+        model.add_loss(ops.mean(model.input))
+
+
 def test_what_cannot_be_added_or_returned_is_refused():
     with pytest.raises(
         RuntimeError, match=r"add_loss adds a loss that `call` computes"

@@ -51,6 +51,11 @@ class _Call(NamedTuple):
 def functional_config(model: Any) -> dict[str, Any]:
     """Return the configuration of a model between symbolic tensors."""
     network = model._built_network()
+    if network.losses:
+        raise TypeError(
+            f"{model.name!r} has losses of add_loss, which Keras's configurations do "
+            "not hold: save it as .memcfg, or call add_loss in a layer"
+        )
     histories = _histories(network)
     calls: dict[Layer, list[Any]] = defaultdict(list)
     for node in network.nodes:
@@ -360,8 +365,11 @@ def again(
     copy: Callable[[Layer], Any],
     starts: Sequence[SymbolicTensor] | None,
     call: Callable[..., Any],
-) -> tuple[Any, Any, dict[Layer, Any]]:
-    """Repeat calls with copies of the layers; return inputs, outputs and copies."""
+) -> tuple[Any, Any, list[Any], dict[Layer, Any]]:
+    """Repeat calls with copies of the layers.
+
+    Returns inputs, outputs, the losses of `add_loss`, and the copies.
+    """
     copies: dict[Layer, Any] = {}
     made: dict[SymbolicTensor, SymbolicTensor] = {}
     if starts is not None:
@@ -382,6 +390,7 @@ def again(
     return (
         network.takes.pack([made[each] for each in network.inputs]),
         network.gives.pack([made[each] for each in network.outputs]),
+        [made[each] for each in network.losses],
         copies,
     )
 

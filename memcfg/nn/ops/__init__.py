@@ -1,10 +1,10 @@
 """Keras's ops on symbolic tensors, for users' own layers, models and losses.
 
 Each op is a layer, as an operator is, or a few. Axis 0 is the batch; no op splits or
-reduces it, except in a loss. Weights, and what is computed from them alone, have no
-batch, and numbers and arrays beside tensors are constants. Results have no mask, as in
-Keras 3. Comparisons and tests return float32, 1 where the condition holds and 0
-elsewhere. Ops that make arrays give those of NumPy.
+reduces it, except in a loss, such as one of `Model.add_loss`. Weights, and what is
+computed from them alone, have no batch, and numbers and arrays beside tensors are
+constants. Results have no mask, as in Keras 3. Comparisons and tests return float32, 1
+where the condition holds and 0 elsewhere. Ops that make arrays give those of NumPy.
 """
 
 # ruff: noqa: A004  (Keras's names)

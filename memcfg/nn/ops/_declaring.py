@@ -15,8 +15,6 @@ from memcfg.nn.layers import SymbolicTensor
 from memcfg.nn.layers import _operators as operators
 from memcfg.nn.layers._layer import (
     Variable,
-    current_call,
-    in_loss,
     named_operation,
     pattern,
 )
@@ -571,8 +569,8 @@ def axes_of(x: SymbolicTensor, axis: Any) -> tuple[int, ...]:
         return tuple(range(len(x.shape)))
     if axis is None:
         raise ValueError(
-            f"{x!r} cannot be reduced along all axes, which include the batch, except "
-            "in a loss: pass axis=-1, or the axes of a sample"
+            f"{x!r} cannot be reduced along all axes, which include the batch: pass "
+            "axis=-1, or the axes of a sample"
         )
     several = axis if isinstance(axis, list | tuple) else (axis,)
     axes = sorted(axis_of(x, each) for each in several)
@@ -586,8 +584,7 @@ def reduced(how: str, x: Any, axis: Any, keepdims: bool) -> Any:
     x = tensor_of(x, how)
     if how == "mean" and x.sample_dtype == "int32":
         x = Function("cast", {"dtype": "float32"})(x)
-    reduces_batch = in_loss.get() or current_call() is not None
-    if axis is None and reduces_batch and not x.whole:
+    if axis is None and not x.whole:
         return OfBatch(f"reduce_{how}", bool(keepdims))(x)
     axes = axes_of(x, axis)
     return Function(f"reduce_{how}", {"axes": axes, "keepdims": bool(keepdims)})(x)
