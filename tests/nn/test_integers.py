@@ -103,3 +103,52 @@ def test_scatter_takes_arrays_of_indices_and_of_values():
     np.testing.assert_array_equal(ops.scatter(places, values, (4,)), [0, 2, 0, 5])
     found = ops.scatter_update(np.ones(4, np.float32), places, values)
     np.testing.assert_array_equal(found, [1, 2, 1, 5])
+
+
+LAYERS = {
+    "Dropout": (lambda k: k.Dropout(0.5, seed=1), (6,)),
+    "SpatialDropout1D": (lambda k: k.SpatialDropout1D(0.5, seed=1), (4, 3)),
+    "AlphaDropout": (lambda k: k.AlphaDropout(0.5, seed=1), (6,)),
+    "GaussianNoise": (lambda k: k.GaussianNoise(0.5, seed=1), (6,)),
+    "GaussianDropout": (lambda k: k.GaussianDropout(0.5, seed=1), (6,)),
+    "MaxPooling2D": (lambda k: k.MaxPooling2D(), (4, 4, 2)),
+    "MaxPooling1D": (lambda k: k.MaxPooling1D(), (4, 2)),
+    "AveragePooling2D": (lambda k: k.AveragePooling2D(2), (4, 4, 2)),
+    "BatchNormalization": (lambda k: k.BatchNormalization(), (5,)),
+    "GroupNormalization": (lambda k: k.GroupNormalization(1), (4, 2)),
+    "Dense": (lambda k: k.Dense(3, activity_regularizer="l2"), (5,)),
+    "ActivityRegularization": (lambda k: k.ActivityRegularization(0.1, 0.2), (5,)),
+    "ReLU": (lambda k: k.ReLU(), (5,)),
+    "ZeroPadding2D": (lambda k: k.ZeroPadding2D(), (2, 2, 1)),
+    "Softmax": (lambda k: k.Softmax(), (5,)),
+}
+
+
+@pytest.mark.parametrize("name", sorted(LAYERS))
+def test_layers_compute_integers_as_the_floats_that_they_are(name):
+    make, shape = LAYERS[name]
+    x = np.random.default_rng(5).integers(-9, 9, (8, *shape), np.int32)
+    found = []
+    for dtype in ("int32", "float32"):
+        nn.set_random_seed(3)
+        start = nn.Input(shape, dtype=dtype)
+        model = nn.Model(start, make(nn.layers)(start))
+        data = x.astype(dtype)
+        predicted = model.predict(data, verbose=0)
+        model.compile("sgd", "mse")
+        history = model.fit(
+            data, np.ones_like(predicted, "f4"), epochs=2, verbose=0, shuffle=False
+        )
+        found.append((predicted, history.history["loss"]))
+    np.testing.assert_array_equal(found[0][0], found[1][0])
+    assert found[0][1] == found[1][1]
+
+
+def test_regularizers_of_integers_are_floats():
+    x = np.array([[1, -2], [3, 4]], np.int32)
+    for make, wanted in (
+        (nn.regularizers.L1(0.1), 1.0),
+        (nn.regularizers.L2(0.1), 3.0),
+        (nn.regularizers.L1L2(0.1, 0.1), 4.0),
+    ):
+        assert float(make(x)) == pytest.approx(wanted)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from memcfg.graph import Builder
 
-__all__ = ["filled_with", "of_integers"]
+__all__ = ["as_floats", "filled_with", "of_integers"]
 
 _ARITHMETIC = frozenset(
     {
@@ -185,6 +185,13 @@ _OTHERS: dict[str, tuple[Callable[..., int], int]] = {
     "masked": (_Integers.masked, 1),
     "where": (_Integers.where, 1),
 }
+
+
+def as_floats(builder: Builder, tensor: int) -> int:
+    """Append the conversion of integers to float32, or return other tensors."""
+    if builder.dtype(tensor) != "int32":
+        return tensor
+    return builder.apply("cast", (tensor,), {"dtype": "float32"})[0]
 
 
 def filled_with(builder: Builder, shape: tuple[int, ...], value: int, name: str) -> int:

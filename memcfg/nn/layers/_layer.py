@@ -104,6 +104,7 @@ _OF_FLOATS = frozenset(
     {
         *("softmax", "log_softmax", "reduce_mean", "interpolate", "fourier"),
         *("average_pool2d", "global_average_pool2d", "layer_normalization"),
+        *("max_pool2d", "max_pool2d_inference"),
     }
 )
 _OF_NO_INTEGERS = frozenset({"matmul", "dense", "conv2d", "conv3d"})

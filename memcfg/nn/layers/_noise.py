@@ -12,6 +12,7 @@ from memcfg.nn._argument_checks import (
     unit_interval,
 )
 from memcfg.nn._random import derive_seed, fixed_seed
+from memcfg.nn.layers._integers import as_floats
 from memcfg.nn.layers._layer import Layer, Scope
 from memcfg.nn.layers._merge import broadcast
 from memcfg.nn.regularizers import L1L2
@@ -81,13 +82,14 @@ class Dropout(Layer):
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op when training, else nothing."""
+        x = as_floats(scope.builder, inputs[0])
         if not scope.training or scope.step is None or self.rate == 0:
-            return inputs[0]
+            return x
         if self.noise_shape is not None:
-            kept = _kept(self, scope, _shape_of_noise(self, scope, inputs[0]))
-            return scope.apply("multiply", broadcast(scope, (inputs[0], kept)))[0]
+            kept = _kept(self, scope, _shape_of_noise(self, scope, x))
+            return scope.apply("multiply", broadcast(scope, (x, kept)))[0]
         key = derive_seed(self._seed, scope.call)
-        operands = (inputs[0], scope.step())
+        operands = (x, scope.step())
         return scope.apply("dropout", operands, {"rate": self.rate, "key": key})[0]
 
 
@@ -171,15 +173,16 @@ class AlphaDropout(Layer):
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the ops when training, else nothing."""
+        x = as_floats(scope.builder, inputs[0])
         if not scope.training or scope.step is None or self.rate == 0:
-            return inputs[0]
-        factors = _kept(self, scope, _shape_of_noise(self, scope, inputs[0]))
+            return x
+        factors = _kept(self, scope, _shape_of_noise(self, scope, x))
         share = {"factor": 1 - self.rate, "term": -0.0}
         (kept,) = scope.apply("affine", (factors,), share)
         scale = ((1 - self.rate) * (1 + self.rate * _LIMIT**2)) ** -0.5
         low, shift = scale * _LIMIT, -scale * _LIMIT * self.rate
         scaled = {"factor": scale, "term": -0.0}
-        (x,) = scope.apply("multiply", broadcast(scope, (inputs[0], kept)))
+        (x,) = scope.apply("multiply", broadcast(scope, (x, kept)))
         (x,) = scope.apply("affine", (x,), scaled)
         rest = {"factor": -low, "term": low + shift}
         (more,) = scope.apply("affine", (kept,), rest)
@@ -219,11 +222,12 @@ class ActivityRegularization(Layer):
 
 def _drop_channels(layer: Any, scope: Scope, inputs: Sequence[int]) -> int:
     """Append dropout of one factor per sample and channel, and the product."""
+    x = as_floats(scope.builder, inputs[0])
     if not scope.training or scope.step is None or layer.rate == 0:
-        return inputs[0]
-    samples, *_, channels = scope.builder.shape(inputs[0])
+        return x
+    samples, *_, channels = scope.builder.shape(x)
     kept = _kept(layer, scope, (samples, *[1] * layer.rank, channels))
-    return scope.apply("multiply", broadcast(scope, (inputs[0], kept)))[0]
+    return scope.apply("multiply", broadcast(scope, (x, kept)))[0]
 
 
 class _SpatialDropout(Layer):
@@ -428,6 +432,7 @@ def _with_seed(layer: Layer, seed: int | None, name: str | None) -> None:
 
 
 def _noisy(layer: Layer, scope: Scope, x: int, kind: str, stddev: float) -> int:
+    x = as_floats(scope.builder, x)
     if not scope.training or scope.step is None or stddev == 0:
         return x
     key = derive_seed(layer._seed, scope.call)

@@ -10,6 +10,7 @@ import numpy as np
 from memcfg.nn._argument_checks import integer, nonnegative, real
 from memcfg.nn.initializers import get_initializer
 from memcfg.nn.layers._axes import axes_of_sample, moved_back, moved_last
+from memcfg.nn.layers._integers import as_floats
 from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec
 from memcfg.nn.layers._masking import spread
 
@@ -174,7 +175,7 @@ class BatchNormalization(Layer):
                 f"layer {self.name!r} (BatchNormalization): axis=1 is that of the "
                 "steps, which a mask marks"
             )
-        x = moved_last(scope, inputs[0], axes)
+        x = moved_last(scope, as_floats(scope.builder, inputs[0]), axes)
         return moved_back(scope, self._normalized(scope, x), axes)
 
     def _normalized(self, scope: Scope, x: int) -> int:

@@ -15,7 +15,7 @@ import numpy as np
 from memcfg.errors import GraphError
 from memcfg.graph import Builder
 from memcfg.nn._argument_checks import constant, integer
-from memcfg.nn.layers._integers import filled_with
+from memcfg.nn.layers._integers import as_floats, filled_with
 from memcfg.nn.layers._layer import (
     COMPARISONS,
     OPERATIONS,
@@ -620,7 +620,7 @@ class Applied(Layer):
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the ops."""
-        made: int = self.of.trace(scope.builder, inputs[0])
+        made: int = self.of.trace(scope.builder, as_floats(scope.builder, inputs[0]))
         return made
 
 

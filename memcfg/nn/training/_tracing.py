@@ -20,6 +20,7 @@ from memcfg.graph import (
     simplify,
 )
 from memcfg.nn._constraining import constrain
+from memcfg.nn.layers._integers import as_floats
 from memcfg.nn.layers._layer import Scope
 from memcfg.nn.losses import masked
 from memcfg.ops.collectives import MOST_TENSORS, TOKEN
@@ -347,6 +348,7 @@ class _Trace:
         """Trace metrics and losses; the first result is the value to minimise."""
         objectives, batch = self.spec.objectives, self.key.batch_size
         assert objectives is not None  # `compile` came first
+        outputs = [as_floats(self.builder, each) for each in outputs]
         names = input_names("y", len(objectives.targets))
         ys = {
             output: self._input(name, (batch, *wanted.shape), wanted.dtype)
@@ -569,7 +571,7 @@ class _Trace:
 
 def penalty(builder: Builder, regularizer: Any, tensor: int, batch: int) -> int:
     """Append the mean penalty on the samples of an activity, or the sum of a loss."""
-    shape = builder.shape(tensor)
+    shape, tensor = builder.shape(tensor), as_floats(builder, tensor)
     if regularizer is None:
         axes = {"axes": tuple(range(len(shape))), "keepdims": False}
         tensor = builder.cast(tensor, "float32")
