@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
 
 import memcfg as mc
 
@@ -84,18 +87,63 @@ def test_what_computes_floats_converts_integers_before_they_wrap_around():
     )
 
 
-def test_products_of_integers_are_refused_before_a_program_is_made():
-    inputs = nn.Input((3, 3), dtype="int32")
-    for compute in (
-        lambda: ops.matmul(inputs, inputs),
-        lambda: ops.matmul(X, Y),
-        lambda: nn.layers.Dot(1)([X, Y]),
+INTEGERS = st.integers(LEAST, 2**31 - 1)
+
+
+@given(st.data())
+def test_products_of_matrices_keep_the_lower_bits(data):
+    m, k, n, batch = (data.draw(st.integers(1, 4)) for _ in range(4))
+    a = data.draw(arrays(np.int32, (batch, m, k), elements=INTEGERS))
+    shape = data.draw(st.sampled_from([(batch, k, n), (k, n)]))
+    b = data.draw(arrays(np.int32, shape, elements=INTEGERS))
+    found = ops.matmul(a, b)
+    assert found.dtype == np.int32
+    np.testing.assert_array_equal(found, a @ b)
+
+
+@pytest.mark.parametrize("length", [255, 256, 257, 600])
+def test_long_products_of_extreme_integers_are_exact(length):
+    rng = np.random.default_rng(length)
+    for a, b in (
+        (np.full((2, length), -1, np.int32), np.full((length, 3), LEAST, np.int32)),
+        (np.full((2, length), -1, np.int32), np.full((length, 3), -1, np.int32)),
+        [
+            rng.integers(LEAST, 2**31, shape, dtype=np.int32)
+            for shape in ((2, length), (length, 3))
+        ],
     ):
-        with pytest.raises(TypeError, match=r"of integers is not computed.*ops\.cast"):
-            compute()
+        wanted = a @ b
+        np.testing.assert_array_equal(ops.matmul(a, b), wanted)
+        np.testing.assert_array_equal(mc.function(ops.dot)(a, b), wanted)
+        np.testing.assert_array_equal(ops.einsum("ij,jk->ki", a, b), wanted.T)
+        np.testing.assert_array_equal(ops.tensordot(a, b, 1), wanted)
+    wanted = (a * a).sum(1, dtype=np.int32)[:, None]
+    np.testing.assert_array_equal(nn.layers.Dot(1)([a, a]), wanted)
+
+
+def test_a_model_multiplies_integers_in_bfloat16_as_in_float32():
+    x = np.array([[[257, -70001], [3, BIG]]], np.int32)
+    start = nn.Input((2, 2), dtype="int32")
+    for policy in ("float32", "mixed_bfloat16"):
+        model = nn.Model(start, ops.matmul(start, start), dtype=policy)
+        np.testing.assert_array_equal(model.predict(x, verbose=0), x @ x)
     small = np.array([[1, -2], [3, 4]], np.int32)
     found = ops.matmul(small, small.astype(np.float32))
+    assert found.dtype == np.float32
     np.testing.assert_array_equal(found, small @ small)
+
+
+def test_updates_take_the_dtype_of_what_they_update():
+    table, new = np.arange(6, dtype=np.int32).reshape(2, 3), np.float32([7.5])
+    for found in (
+        ops.scatter_update(table, np.array([[0, 1]]), new),
+        ops.slice_update(table, [0, 1], new[None]),
+    ):
+        assert found.dtype == np.int32
+        np.testing.assert_array_equal(found, [[0, 7, 2], [3, 4, 5]])
+    found = ops.correlate(np.array([1, 2, 3]), np.array([0, 1]))
+    assert found.dtype == np.float32
+    np.testing.assert_array_equal(found, [2, 3])
 
 
 def test_scatter_takes_arrays_of_indices_and_of_values():

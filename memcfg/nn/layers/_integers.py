@@ -2,7 +2,8 @@
 
 Arithmetic keeps the lower 32 bits of a result, as NumPy's does. Comparisons are 1 or 0
 in float32, as of floats. Ops that move or sort elements of float32 take the upper and
-the lower 16 bits of integers, which float32 holds exactly.
+the lower 16 bits of integers, which float32 holds exactly. Products of matrices are
+sums of those of bytes, exact in float32, too.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ _ARITHMETIC = frozenset(
 _COMPARISONS = frozenset({"less", "less_equal", "equal", "not_equal"})
 _MOVES = frozenset({"gather", "take_along", "triangle"})
 _OF_NO_NAN = {"greater_not_nan": "maximum", "smaller_not_nan": "minimum"}
+_BYTE, _BYTES = 8, 4  # bits of a byte, bytes of an integer
+_TERMS = 256  # of a sum of products of two bytes, which is less than 2**24
 _FOLDS = {"reduce_sum": "add", "reduce_max": "maximum"}
 
 
@@ -126,6 +129,45 @@ class _Integers:
             shape = [n for axis, n in enumerate(shape) if axis not in axes]
         return self._builder.apply("reshape", (x,), {"shape": tuple(shape)})[0]
 
+    def product(self, a: int, b: int, attributes: Mapping[str, Any] | None) -> int:
+        """Append a product of matrices, of the lower 32 bits of its elements."""
+        turned = attributes or {}
+        along = [
+            len(self._builder.shape(x)) - (2 if bool(turned.get(name)) == first else 1)
+            for x, name, first in ((a, "transpose_a", True), (b, "transpose_b", False))
+        ]
+        length = self._builder.shape(a)[along[0]]
+        dtype, self._builder.compute_dtype = self._builder.compute_dtype, None
+        terms = []
+        for begin in range(0, length, _TERMS):
+            rows, columns = (
+                self._bytes(self._part(x, axis, begin, min(begin + _TERMS, length)))
+                for x, axis in zip((a, b), along, strict=True)
+            )
+            for i in range(_BYTES):
+                for j in range(_BYTES - i):
+                    pair = rows[i], columns[j]
+                    (sums,) = self._builder.apply("matmul", pair, attributes)
+                    whole = self.cast(sums, "int32")
+                    scale = self.filled(whole, 1 << _BYTE * (i + j))
+                    terms.append(self("multiply", whole, scale) if i + j else whole)
+        self._builder.compute_dtype = dtype
+        total = terms[0]
+        for term in terms[1:]:
+            total = self("add", total, term)
+        return total
+
+    def _bytes(self, x: int) -> list[int]:
+        """Append the bytes of integers as floats, the lowest first."""
+        result = []
+        for place in range(_BYTES):
+            shift = self.filled(x, _BYTE * place)
+            part = self._builder.apply("right_shift", (x, shift))[0] if place else x
+            last = self.filled(x, 2**_BYTE - 1)
+            (byte,) = self._builder.apply("bitwise_and", (part, last))
+            result.append(self.cast(byte, "float32"))
+        return result
+
     def _part(self, x: int, axis: int, begin: int, end: int) -> int:
         """Append a part of an axis."""
         shape = self._builder.shape(x)
@@ -150,6 +192,8 @@ class _Integers:
             return self(_OF_NO_NAN[kind], *inputs)
         if kind in _COMPARISONS:
             return self.cast(self(kind, *inputs), "float32")
+        if kind == "matmul":
+            return self.product(inputs[0], inputs[1], attributes)
         if kind in _FOLDS:
             return self.folded(_FOLDS[kind], inputs[0], attributes)
         return self.order(inputs[0], attributes) if kind == "order" else None

@@ -107,7 +107,7 @@ _OF_FLOATS = frozenset(
         *("max_pool2d", "max_pool2d_inference"),
     }
 )
-_OF_NO_INTEGERS = frozenset({"matmul", "dense", "conv2d", "conv3d"})
+_OF_NO_INTEGERS = frozenset({"dense", "conv2d", "conv3d"})
 _PRODUCTS = frozenset(
     {
         *("matmul", "dense", "conv2d", "conv3d", "lstm", "gru", "simple_rnn", "bias"),

@@ -13,6 +13,7 @@ from memcfg.nn.ops._along_axes import mean
 from memcfg.nn.ops._along_axes import sum as sum_of
 from memcfg.nn.ops._declaring import (
     aligned,
+    as_float,
     axis_of,
     documented,
     lengths_of,
@@ -423,7 +424,7 @@ def corrcoef(x: Any) -> Any:
 @documented
 def correlate(x1: Any, x2: Any, mode: str = "valid") -> Any:
     """Return the cross-correlation of two vectors without a batch."""
-    a, b = _pair("correlate", x1, x2)
+    a, b = (as_float(each) for each in _pair("correlate", x1, x2))
     if len(a.shape) != 1 or len(b.shape) != 1 or not (a.whole and b.whole):
         raise ValueError(
             f"correlate is of vectors without a batch, got {a!r} and {b!r}: use the "

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "aligned",
+    "as_dtype_of",
+    "as_float",
     "axes_of",
     "axis_of",
     "binary",
@@ -563,6 +565,18 @@ def axis_of(x: SymbolicTensor, axis: Any, rank: int | None = None) -> int:
     return result % rank
 
 
+def as_dtype_of(x: SymbolicTensor, like: SymbolicTensor) -> Any:
+    """Return a tensor in the dtype of another; floats lose what is after the point."""
+    if (x.sample_dtype == "int32") == (like.sample_dtype == "int32"):
+        return x
+    return Function("cast", {"dtype": like.sample_dtype})(x)
+
+
+def as_float(x: SymbolicTensor) -> Any:
+    """Return a tensor of integers as float32, and others as they are."""
+    return Function("cast", {"dtype": "float32"})(x) if x.sample_dtype == "int32" else x
+
+
 def axes_of(x: SymbolicTensor, axis: Any) -> tuple[int, ...]:
     """Return distinct axes in ascending order; None means all of a whole tensor."""
     if axis is None and x.whole:
@@ -582,8 +596,8 @@ def axes_of(x: SymbolicTensor, axis: Any) -> tuple[int, ...]:
 def reduced(how: str, x: Any, axis: Any, keepdims: bool) -> Any:
     """Return a sum, mean or maximum along axes."""
     x = tensor_of(x, how)
-    if how == "mean" and x.sample_dtype == "int32":
-        x = Function("cast", {"dtype": "float32"})(x)
+    if how == "mean":
+        x = as_float(x)
     if axis is None and not x.whole:
         return OfBatch(f"reduce_{how}", bool(keepdims))(x)
     axes = axes_of(x, axis)

@@ -21,6 +21,7 @@ from memcfg.nn.ops._along_axes import min as min_of
 from memcfg.nn.ops._along_axes import prod as prod_of
 from memcfg.nn.ops._along_axes import sum as sum_of
 from memcfg.nn.ops._declaring import (
+    as_dtype_of,
     axis_of,
     documented,
     lengths_of,
@@ -200,6 +201,7 @@ def scatter_update(
 ) -> Any:
     """Return the input with values in place of those at an array of indices."""
     x, new = _whole(inputs, "scatter_update"), _whole(updates, "scatter_update")
+    new = as_dtype_of(new, x)
     lengths = [*x.shape]
     flat, count, rows = _rows(indices, lengths, "scatter_update")
     rest = lengths[count:]

@@ -16,6 +16,7 @@ from memcfg.nn.layers._operators import Function, Joined, as_tensor
 from memcfg.nn.ops._along_axes import sum as sum_of
 from memcfg.nn.ops._declaring import (
     aligned,
+    as_dtype_of,
     axis_of,
     described,
     documented,
@@ -588,6 +589,7 @@ def _box(x: Any, start: Any, shape: Any, name: str) -> tuple[list[int], list[Any
 def slice_update(inputs: Any, start_indices: Any, updates: Any) -> Any:
     """Return the input with a part replaced, which starts at static indices."""
     x, new = tensor_of(inputs, "slice_update"), as_tensor(updates, "slice_update")
+    new = as_dtype_of(new, x)
     new = aligned(new, x) if len(new.shape) < len(x.shape) else new
     begin, lengths = _box(x, start_indices, new.shape, "slice_update")
     around = [
