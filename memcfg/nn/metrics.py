@@ -1246,7 +1246,8 @@ class SparseCategoricalCrossentropy(Metric):
     from_logits : bool, default False
         Whether outputs are logits, without a softmax.
     ignore_class : int, optional
-        A label whose samples are left out of the mean.
+        A label whose samples are left out of the mean, as out of the loss. Keras leaves
+        them out where there are sample weights, and else counts zeros for them.
     axis : int, default -1
         Only -1.
     """

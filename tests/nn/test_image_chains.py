@@ -321,3 +321,10 @@ def test_windows_of_kernels():
 def test_arguments_that_are_refused(call, error, told):
     with pytest.raises(error, match=told):
         call()
+
+
+@pytest.mark.parametrize("shape", [(1, 1, 3), (2, 1, 1, 3), (2, 1, 5, 3), (5, 1, 3)])
+def test_images_of_one_row_or_column_keep_their_perspective(shape):
+    data = np.random.default_rng(0).random(shape).astype(np.float32)
+    found = layers.RandomPerspective(factor=(1, 1), seed=1)(data)
+    np.testing.assert_array_equal(found, data)

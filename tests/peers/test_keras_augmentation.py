@@ -240,3 +240,19 @@ def test_colors_of_keras_other_forms():
     drawn = ours.get_random_transformation(data)
     wanted = array(theirs.transform_images(torch.tensor(data), torch.tensor(drawn)))
     np.testing.assert_allclose(ours.transform_images(data, drawn), wanted, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", sorted(COLORS))
+def test_configurations_of_colors_go_both_ways(name):
+    theirs = getattr(keras.layers, name)(**COLORS[name])
+    ours = getattr(mc.nn.layers, name).from_config(theirs.get_config())
+    mine = getattr(mc.nn.layers, name)(**COLORS[name])
+    for layer in (ours, mine, type(theirs).from_config(mine.get_config())):
+        found, wanted = layer.get_config(), theirs.get_config()
+        for key in ("factor", "value_range", "seed"):
+            if key in wanted:
+                assert np.allclose(
+                    np.array(found[key], float),
+                    np.array(wanted[key], float),
+                    equal_nan=True,
+                )

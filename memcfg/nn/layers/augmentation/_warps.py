@@ -113,8 +113,8 @@ class RandomPerspective(_ImageLayer):
         self, images: Any, transformation: Any, interpolation: str, training: bool
     ) -> np.ndarray:
         result = floats(images)
-        if not training or transformation is None:
-            return result
+        if not training or transformation is None or 1 in result.shape[-3:-1]:
+            return result  # the corners of one row or column span no plane
         matrices = _homographies(
             np.asarray(transformation["end_points"], np.float32),
             np.asarray(transformation["start_points"], np.float32),

@@ -198,7 +198,8 @@ class RandomColorDegeneration(_TintLayer):
     Parameters
     ----------
     factor : float or (float, float)
-        The share of grey in an image within ``[0, 1]``, or its upper bound.
+        The range of the share of grey in an image, within ``[-1, 1]``; one number f
+        stands for ``(-f, f)``, as in Keras. A negative share makes colors stronger.
     value_range : (float, float), default (0, 255)
         The range to which results are clipped.
     data_format : str, optional
@@ -215,8 +216,6 @@ class RandomColorDegeneration(_TintLayer):
     """
 
     __slots__ = ()
-
-    _least = 0.0
 
     def _changed(self, images: np.ndarray, factor: np.ndarray) -> np.ndarray:
         grey = _grey(images, "RandomColorDegeneration")
