@@ -293,6 +293,9 @@ def test_masks_after_layers(name):
 GIVEN = {
     "lstm": lambda k, x, m: k.LSTM(3, return_sequences=True)(x, mask=m),
     "backwards": lambda k, x, m: k.GRU(3, go_backwards=True)(x, mask=m),
+    "backward steps": lambda k, x, m: k.GlobalAveragePooling1D()(
+        k.GRU(3, return_sequences=True, go_backwards=True)(x, mask=m)
+    ),
     "both": lambda k, x, m: k.Bidirectional(k.SimpleRNN(2))(x, mask=m),
     "rnn": lambda k, x, m: k.RNN(k.GRUCell(2))(x, mask=m),
     "batch norm": lambda k, x, m: k.BatchNormalization()(x, mask=m),

@@ -159,11 +159,14 @@ class StepByStep:
         return kept
 
     def _mask_of_steps(self: Any, scope: Scope) -> int | None:
-        """Return the mask in the order of the steps, and set that of the result."""
+        """Return the mask in the order of the steps, and set that of the result.
+
+        The result's mask is in the order of the input, as in Keras, also backwards.
+        """
         mask = scope.masks[0] if scope.masks else None
+        scope.mask = mask if self.return_sequences else None
         if self.go_backwards and mask is not None:
             mask = apply(scope, "reverse", mask, axes=(1,))
-        scope.mask = mask if self.return_sequences else None
         return mask
 
     def _keep(self: Any, scope: Scope, states: Sequence[int]) -> None:
