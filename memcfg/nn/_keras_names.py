@@ -1,4 +1,4 @@
-"""Keras names that memcfg does not have, and what to do instead.
+"""Names of Keras and others that memcfg does not have, and what to do instead.
 
 Using or importing such a name raises an error with the reason: see `memcfg._missing`.
 Names are shell patterns, several per row.
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import NoReturn
 
-__all__ = ["ABSENT", "ATTRIBUTES", "NEVER_CALLED", "absent", "reason"]
+__all__ = ["ABSENT", "ATTRIBUTES", "METHODS", "NEVER_CALLED", "absent", "reason"]
 
 
 _COMPLETE = (
@@ -132,6 +132,110 @@ NEVER_CALLED: Mapping[str, Mapping[str, str]] = {
 }
 
 
+# Names of PyTorch and of older TensorFlow, and what they are called here.
+_LAYERS = {
+    "Linear LazyLinear": "Dense",
+    "Conv1d": "Conv1D",
+    "Conv2d": "Conv2D",
+    "Conv3d": "Conv3D",
+    "ConvTranspose1d": "Conv1DTranspose",
+    "ConvTranspose2d": "Conv2DTranspose",
+    "ConvTranspose3d": "Conv3DTranspose",
+    "MaxPool1d": "MaxPooling1D",
+    "MaxPool2d": "MaxPooling2D",
+    "MaxPool3d": "MaxPooling3D",
+    "AvgPool1d": "AveragePooling1D",
+    "AvgPool2d": "AveragePooling2D",
+    "AvgPool3d": "AveragePooling3D",
+    "AdaptiveAvgPool1d": "AdaptiveAveragePooling1D",
+    "AdaptiveAvgPool2d": "AdaptiveAveragePooling2D",
+    "AdaptiveMaxPool2d": "AdaptiveMaxPooling2D",
+    "BatchNorm1d BatchNorm2d BatchNorm3d BatchNorm": "BatchNormalization",
+    "LayerNorm": "LayerNormalization",
+    "GroupNorm InstanceNorm2d": "GroupNormalization",
+    "RMSNorm": "RMSNormalization",
+    "Dropout1d": "SpatialDropout1D",
+    "Dropout2d": "SpatialDropout2D",
+    "Upsample": "UpSampling2D",
+    "ZeroPad2d": "ZeroPadding2D",
+    "MultiheadAttention": "MultiHeadAttention",
+}
+_LOSSES = {
+    "MSELoss": "MeanSquaredError()",
+    "L1Loss": "MeanAbsoluteError()",
+    "CrossEntropyLoss": "SparseCategoricalCrossentropy(from_logits=True)",
+    "NLLLoss": "SparseCategoricalCrossentropy() of probabilities",
+    "BCELoss": "BinaryCrossentropy()",
+    "BCEWithLogitsLoss": "BinaryCrossentropy(from_logits=True)",
+    "SmoothL1Loss HuberLoss": "Huber()",
+    "KLDivLoss": "KLDivergence()",
+    "CTCLoss": "CTC()",
+}
+_OPS = {
+    "cat concat": "concatenate",
+    "unsqueeze": "expand_dims",
+    "mm bmm": "matmul",
+    "permute": "transpose",
+    "clamp clip_by_value": "clip",
+    "masked_fill": "where",
+    "gather index_select": "take or take_along_axis",
+    "reduce_mean": "mean",
+    "reduce_sum": "sum",
+    "reduce_max": "max",
+    "reduce_min": "min",
+    "reduce_prod": "prod",
+    "pow": "power",
+    "flatten": "reshape, or layers.Flatten",
+    "randn": "normal of nn.random",
+}
+_OTHERS = {
+    "Module": "subclass nn.Model or nn.Layer, and write call",
+    "ModuleList ModuleDict ParameterList": "keep layers in a list or dict attribute",
+    "Parameter": "use Layer.add_weight",
+    "functional": "functions are in nn.ops and nn.activations",
+    "no_grad inference_mode": (
+        "predict computes no gradients; ops.stop_gradient stops them in a function"
+    ),
+    "init": "use nn.initializers",
+    "DataLoader TensorDataset": "use memcfg.data.Dataset",
+    "lr_scheduler": "use nn.optimizers.schedules",
+    "Transformer TransformerEncoder TransformerEncoderLayer": (
+        "make it of MultiHeadAttention, LayerNormalization, Dense and Add"
+    ),
+}
+_OF_OTHERS = by_name(
+    {
+        **{name: f"use layers.{each}" for name, each in _LAYERS.items()},
+        **{name: f"use losses.{each}" for name, each in _LOSSES.items()},
+        **{name: f"use ops.{each}" for name, each in _OPS.items()},
+        **_OTHERS,
+    }
+)
+
+# Methods of arrays and of PyTorch's tensors, of what has no values yet.
+METHODS: Mapping[str, str] = by_name(
+    {
+        "mean sum max min std var prod all any argmax argmin cumsum": (
+            "use ops.{name}(x)"
+        ),
+        "reshape transpose squeeze repeat clip dot round sort argsort trace": (
+            "use ops.{name}(x)"
+        ),
+        "ravel swapaxes": "use ops.{name}(x)",
+        "T": "use ops.transpose(x)",
+        "flatten view": "use ops.reshape(x, shape), or layers.Flatten",
+        "astype": "use ops.cast(x, dtype)",
+        "numpy item tolist": "return it from the function, or from the model",
+        "size": "use ops.size(x) or x.shape",
+        "detach": "use ops.stop_gradient(x)",
+        "backward": "use memcfg.GradientTape or memcfg.value_and_grad",
+        "permute": "use ops.transpose(x, axes)",
+        "unsqueeze": "use ops.expand_dims(x, axis)",
+        "assign assign_add assign_sub": "keep what changes in a weight: add_weight",
+    }
+)
+
+
 def reason(table: Mapping[str, Mapping[str, str]], kind: type, name: str) -> str | None:
     """Return what to do instead of using an attribute of Keras's class."""
     rows = (table.get(each.__name__, {}) for each in kind.__mro__)
@@ -159,6 +263,8 @@ def absent(module: str) -> Callable[[str], NoReturn]:
             why = f"it is in {' and '.join(places)}"
         if why is None:
             why = next(filter(None, (instead(table, name) for table in tables)), None)
+        if why is None:
+            why = _OF_OTHERS.get(name)
         refuse(module, name, "" if why is None else f": {why}")
 
     return get

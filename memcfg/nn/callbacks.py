@@ -422,7 +422,9 @@ class _Monitor(Callback):
         if direction is None:
             raise ValueError(
                 f"{type(self).__name__} monitors {self.monitor!r}, but the model does "
-                'not say whether larger is better: pass mode="max" or mode="min"'
+                'not say whether larger is better: names are "loss" and those of '
+                'metrics, with "val_" in front for validation; for others pass '
+                'mode="max" or mode="min"'
             )
         self._upward = direction == "up"
 

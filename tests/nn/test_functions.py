@@ -675,3 +675,44 @@ def test_activations_along_any_axis_of_a_tensor_without_a_batch(name, axis):
         wanted = np.log(wanted)
     run = mc.function(lambda x: getattr(nn.activations, name)(x, axis=axis))
     np.testing.assert_allclose(run(x), wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("use", "kind", "advice"),
+    [
+        (float, TypeError, r"has no number while it is traced: .* ops\.cast"),
+        (int, TypeError, r"has no number while it is traced: .* ops\.cast"),
+        (len, TypeError, r"has no len\(\) while it is traced: use x\.shape\[0\]"),
+        (list, TypeError, r"has no elements while it is traced: use ops\.unstack"),
+        (bool, TypeError, r"has no truth value.*ops\.where.*ops\.cond"),
+        (lambda x: x.mean(), AttributeError, r"no 'mean': use ops\.mean\(x\)"),
+        (lambda x: x.item(), AttributeError, r"no 'item': return it from the"),
+        (lambda x: x.T, AttributeError, r"no 'T': use ops\.transpose"),
+        (lambda x: x @ x, ValueError, r"matmul cannot take tensors of shapes \(2, 3\)"),
+        (
+            lambda x: x + np.ones((2, 4), "f4"),
+            ValueError,
+            r"add cannot take tensors of shapes \(2, 3\) and \(2, 4\): they do not br",
+        ),
+    ],
+)
+def test_python_and_shapes_that_a_traced_tensor_does_not_take(use, kind, advice):
+    def traced(x):
+        return use(x)
+
+    with pytest.raises(kind, match=advice):
+        mc.function(traced)(np.ones((2, 3), np.float32))
+
+
+@pytest.mark.parametrize("how", ["assign", "assign_add", "assign_sub"])
+def test_weights_are_not_assigned_in_call(how):
+    class Counting(mc.nn.Layer):
+        def build(self, shape):
+            self.count = self.add_weight((), "zeros", trainable=False, name="count")
+
+        def call(self, x):
+            getattr(self.count, how)(1.0)
+            return x
+
+    with pytest.raises(RuntimeError, match=r"'count' cannot be assigned in `call`"):
+        Counting()(mc.nn.Input((3,)))

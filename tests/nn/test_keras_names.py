@@ -6,6 +6,7 @@ import fnmatch
 import importlib
 import inspect
 import json
+import re
 from functools import partial
 from pathlib import Path
 
@@ -359,3 +360,44 @@ def test_pad_sequences_and_normalize():
 def test_the_page_of_names_is_up_to_date():
     written = (Path(__file__).parents[2] / "docs" / "keras.md").read_text()
     assert written == keras_table.page(), "run python tests/keras_table.py"
+
+
+@pytest.mark.parametrize(
+    ("room", "name", "advice"),
+    [
+        (mc.nn, "Linear", r"use layers\.Dense"),
+        (mc.nn.layers, "BatchNorm2d", r"use layers\.BatchNormalization"),
+        (mc.nn, "MSELoss", r"use losses\.MeanSquaredError"),
+        (
+            mc.nn.losses,
+            "CrossEntropyLoss",
+            r"SparseCategoricalCrossentropy\(from_logits",
+        ),
+        (mc.nn, "no_grad", r"predict computes no gradients"),
+        (mc.nn, "functional", r"functions are in nn\.ops"),
+        (mc.nn.ops, "cat", r"use ops\.concatenate"),
+        (mc.nn.ops, "reduce_mean", r"use ops\.mean"),
+        (mc.nn, "Module", r"subclass nn\.Model"),
+    ],
+)
+def test_names_of_pytorch_are_told_what_they_are_here(room, name, advice):
+    with pytest.raises(AttributeError, match=advice):
+        getattr(room, name)
+
+
+OF_OTHERS = (
+    *("Linear", "Conv1d", "Conv2d", "Conv3d", "ConvTranspose2d", "MaxPool2d"),
+    *("AvgPool3d", "AdaptiveAvgPool2d", "AdaptiveMaxPool2d", "BatchNorm2d"),
+    *("LayerNorm", "GroupNorm", "RMSNorm", "Dropout1d", "Dropout2d", "Upsample"),
+    *("ZeroPad2d", "MultiheadAttention", "MSELoss", "L1Loss", "NLLLoss", "BCELoss"),
+    *("SmoothL1Loss", "KLDivLoss", "CTCLoss", "cat", "unsqueeze", "mm", "permute"),
+    *("clamp", "masked_fill", "gather", "reduce_sum", "reduce_max", "pow", "flatten"),
+)
+
+
+@pytest.mark.parametrize("name", OF_OTHERS)
+def test_advice_on_names_of_others_is_of_names_that_there_are(name):
+    with pytest.raises(AttributeError) as error:
+        getattr(mc.nn, name)
+    room, found = re.search(r"use (\w+)\.(\w+)", str(error.value)).groups()
+    assert hasattr(getattr(mc.nn, room), found)

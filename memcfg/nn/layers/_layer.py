@@ -31,6 +31,7 @@ from memcfg.nn._attributes import (
     snake_case,
 )
 from memcfg.nn._keras_arguments import refusal, taken, takes_arguments
+from memcfg.nn._keras_names import METHODS
 from memcfg.nn._random import derive_seed, next_seed
 from memcfg.nn.constraints import get_constraint
 from memcfg.nn.exchange._configs import (
@@ -301,14 +302,38 @@ class SymbolicTensor(FixedAttributes):
             "values: use operators, layers or the functions of memcfg.nn.ops"
         )
 
-    __iter__ = None
     __hash__ = object.__hash__
 
     def __bool__(self) -> NoReturn:
         raise TypeError(
             f"{self!r} has no truth value, since it is a placeholder for data: choose "
-            "elements with memcfg.nn.ops.where(condition, a, b)"
+            "elements with memcfg.nn.ops.where(condition, a, b), or a branch with "
+            "ops.cond"
         )
+
+    def _refuse_python(self, what: str, instead: str) -> NoReturn:
+        raise TypeError(f"{self!r} has no {what} while it is traced: {instead}")
+
+    def __float__(self) -> NoReturn:
+        self._refuse_python("number", "use operators, or ops.cast(x, 'float32')")
+
+    def __int__(self) -> NoReturn:
+        self._refuse_python("number", "use operators, or ops.cast(x, 'int32')")
+
+    def __len__(self) -> NoReturn:
+        self._refuse_python("len()", "use x.shape[0], or ops.shape(x)")
+
+    def __iter__(self) -> NoReturn:
+        self._refuse_python("elements", "use ops.unstack(x), ops.scan or ops.map")
+
+    if not TYPE_CHECKING:  # otherwise type checkers would accept any name
+
+        def __getattr__(self, name: str) -> Any:
+            why = METHODS.get(name)
+            why = "" if why is None else f": {why.format(name=name)}"
+            raise AttributeError(
+                f"a symbolic tensor has no {name!r}{why}", name=name, obj=self
+            )
 
     def __eq__(self, other: object) -> Any:
         return self.operators.binary("equal", self, other)
@@ -1920,15 +1945,20 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         try:
             made = self._traced(scope, inputs)
         except GraphError as error:
-            shown = " and ".join(show_shape(each.open_shape) for each in operands)
-            raise ValueError(
-                f"layer {self.name!r} ({type(self).__name__}) cannot take an input of "
-                f"shape {shown}: {error}"
-            ) from error
+            shown = " and ".join(
+                str(each.shape) if each.whole else show_shape(each.open_shape)
+                for each in operands
+            )
+            raise ValueError(f"{self._cannot_take(shown)}: {error}") from error
         structure = None if isinstance(made, int) else type(made)
         several = [made] if isinstance(made, int) else made
         begin = 0 if self._is_whole(operands) else 1
         return structure, [(builder.shape(i)[begin:], scope.dtype(i)) for i in several]
+
+    def _cannot_take(self, shown: str) -> str:
+        """Say that the layer takes no inputs of some shapes."""
+        kind = type(self).__name__
+        return f"layer {self.name!r} ({kind}) cannot take an input of shape {shown}"
 
     def _is_whole(self, operands: Sequence[SymbolicTensor]) -> bool:
         """Return whether the results of a call have no batch of any size."""
@@ -2019,7 +2049,27 @@ class WeightTensor(SymbolicTensor):
         ValueError
             If the shape differs.
         """
+        if _call.get() is not None:
+            self._refuse_assignment()
         Variable(self.layer, self._place, self.spec.name).assign(value)
+
+    def _refuse_assignment(self) -> NoReturn:
+        raise RuntimeError(
+            f"{self.name!r} cannot be assigned in `call`, which is traced once: assign "
+            "it in train_step, or in a function of memcfg.function"
+        )
+
+    def assign_add(self, value: Any) -> None:
+        """Add to the value, outside of `call`; see `Variable.assign_add`."""
+        if _call.get() is not None:
+            self._refuse_assignment()
+        Variable(self.layer, self._place, self.spec.name).assign_add(value)
+
+    def assign_sub(self, value: Any) -> None:
+        """Subtract from the value, outside of `call`; see `Variable.assign_sub`."""
+        if _call.get() is not None:
+            self._refuse_assignment()
+        Variable(self.layer, self._place, self.spec.name).assign_sub(value)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return WeightTensor, (self.spec, self.layer)

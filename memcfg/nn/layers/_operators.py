@@ -510,6 +510,9 @@ class OfWeight(Layer):
         self.attributes = attributes
         super().__init__(name)
 
+    def _cannot_take(self, shown: str) -> str:
+        return f"{self.op} cannot take tensors of shapes {shown}"
+
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op after broadcasting the operands by NumPy's rules."""
         if self.op == "matmul":
@@ -517,8 +520,8 @@ class OfWeight(Layer):
         shapes = [scope.builder.shape(tensor) for tensor in inputs]
         try:
             common = np.broadcast_shapes(*shapes)
-        except ValueError as error:
-            raise GraphError(str(error)) from None
+        except ValueError:
+            raise GraphError("they do not broadcast") from None
         operands = []
         for tensor, shape in zip(inputs, shapes, strict=True):
             if len(shape) < len(common):

@@ -325,6 +325,11 @@ class Session:
         if not count:
             raise ValueError(f"lengths is for axes of None, and inputs are {shown}")
         each = "" if count == 1 else f", or {count} of them"
+        if given is not None:
+            raise ValueError(
+                f"{self._spec.name!r} reads {shown}, with {count} axes of None, and "
+                f"lengths has {len(several)}: pass one length for all{each}"
+            )
         raise ValueError(
             f"{self._spec.name!r} reads {shown}, and what it takes depends on the "
             f"length of the axes of None: pass a length, lengths=50{each}"
