@@ -577,7 +577,7 @@ bool Program::bind(std::size_t input, const void* address, Bytes size) {
     outside = outside && is_outside(each.buffer->base(), each.buffer->size());
   }
   if (begin % kAlignment != 0 || size != found.size || !outside) return false;
-  // Kernels take void*, and only read there.
+  // Kernels take void*, and only read an input; memory of a result can be written.
   send(found, const_cast<void*>(address), true);
   return true;
 }

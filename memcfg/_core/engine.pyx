@@ -852,7 +852,10 @@ cdef class Program:
         self.whole = self.core.get().size()
 
     def input(self, operands, size):
-        """Declare an input by its (instruction, position) pairs; gives its number."""
+        """Declare an input or result by its (instruction, position) pairs.
+
+        Gives its number.
+        """
         cdef vector[native.ProgramOperand] places
         cdef native.ProgramOperand place
         for instruction, position in operands:
@@ -862,7 +865,10 @@ cdef class Program:
         return self.core.get().input(places, as_size(size, "a size"))
 
     def bind(self, number, array):
-        """Have runs read an input where `array` lies; gives whether that can be."""
+        """Have runs read an input, or write a result, where `array` lies.
+
+        Gives whether that can be.
+        """
         cdef size_t place = as_size(number, "an input")
         view = memoryview(array)
         if not view.c_contiguous:

@@ -26,6 +26,7 @@ from memcfg.graph.rewrites._concatenations import (
 from memcfg.graph.rewrites._cross_entropy import fuse_cross_entropy
 from memcfg.graph.rewrites._fusion import fuse_ops, fuse_products
 from memcfg.graph.rewrites._kept_activations import spare_activations
+from memcfg.graph.rewrites._outside_results import with_results_outside
 from memcfg.graph.rewrites._reshapes import keep_one_shape
 from memcfg.graph.rewrites._rewriting import for_device, simplify
 from memcfg.graph.rewrites._simplifications import (
@@ -82,4 +83,5 @@ __all__ = [
     "tile_updates",
     "update_order",
     "with_profile",
+    "with_results_outside",
 ]

@@ -200,6 +200,10 @@ class Graph:
     tiers : tuple of Tier, default ()
         The device's tiers in order of preference; empty if unknown. `validate` checks
         their limits. Not part of the interchange format, and ignored in comparisons.
+    outside : tuple of int, default ()
+        Ids of tensors that lie in arrays of the caller while a step runs: results, and
+        what is reshaped to them. They have no bytes in the arena, so their `nbytes` is
+        0. Not part of the interchange format.
 
     Raises
     ------
@@ -208,7 +212,8 @@ class Graph:
         times; negative sizes; a tensor with two producers or read before it is
         produced; an in-place pair that is not an input and an output of its op;
         duplicate algorithm names; times that are negative, not finite or have an
-        infinite sum; a loss that no forward op produces.
+        infinite sum; a loss that no forward op produces; a tensor outside of the arena
+        that has bytes in it, or that no op produces.
     """
 
     name: str
@@ -218,6 +223,7 @@ class Graph:
     losses: tuple[int, ...] = ()
     times: str = field(default="nominal", compare=False)
     tiers: tuple[Tier, ...] = field(default=(), compare=False)
+    outside: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         self.check()
@@ -324,6 +330,7 @@ class Graph:
             ops=tuple(changed),
             keep=tuple(map(number, self.keep)),
             losses=tuple(map(number, self.losses)),
+            outside=tuple(map(number, self.outside)),
         )
 
     def check(self) -> None:
@@ -344,6 +351,12 @@ class Graph:
         for tensor_id in self.losses:
             if tensor_id not in made:
                 raise GraphError(f"no forward op produces loss {tensor_id}")
+        for tensor_id in self.outside:
+            if tensor_id not in made or self.tensors[tensor_id].nbytes:
+                raise GraphError(
+                    f"tensor {tensor_id} cannot lie outside of the arena: no forward "
+                    "op produces it, or it has bytes there"
+                )
         if self.times not in TIMES:
             known = ", ".join(TIMES)
             raise GraphError(f"times must be one of {known}, not {self.times!r}")

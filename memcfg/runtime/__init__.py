@@ -9,6 +9,7 @@ returns.
 
 from __future__ import annotations
 
+from memcfg.runtime._caller_arrays import aligned_empty
 from memcfg.runtime._executor import NO_PLAN, Executor
 from memcfg.runtime._placement import (
     ARENA,
@@ -39,6 +40,7 @@ __all__ = [
     "Schedule",
     "ScheduledOp",
     "TimelineEntry",
+    "aligned_empty",
     "graph_order",
     "pack",
     "state_bytes",

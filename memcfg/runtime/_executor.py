@@ -575,6 +575,31 @@ class Executor:
         with self.lock.turn():
             return self.prepare(program).bind(tensor, array)
 
+    def lend(self, program: str, tensor: str, array: _Array) -> None:
+        """Have a program write a result outside of the arena into an array.
+
+        It holds until `finish`, or a run that fails. The program cannot run without.
+
+        Parameters
+        ----------
+        program : str
+            A loaded program.
+        tensor : str
+            The name of a tensor in the graph's `keep` and `outside`.
+        array : ndarray
+            Receives the result. It is kept alive, and not counted by the device.
+
+        Raises
+        ------
+        KeyError
+            If there is no such program or result.
+        ValueError
+            Unless the array has the result's shape and dtype, is writable and
+            C-contiguous, and begins at a multiple of 64 outside of the arena.
+        """
+        with self.lock.turn():
+            self.prepare(program).lend(tensor, array)
+
     def run(
         self, program: str, *, guard: bool = False, counter: Counter | None = None
     ) -> bool:
@@ -600,6 +625,8 @@ class Executor:
             If there is no such program.
         KernelError
             If a kernel failed.
+        RuntimeError
+            If a result outside of the arena has no array, see `lend`.
         ResourceExhaustedError
             If the program is not planned, and there is no memory; the state is as
             before.

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.devices import Device, OperandSpec, Packing, UnboundKernel
 from memcfg.errors import GraphError, KernelError
-from memcfg.graph import NOMINAL_COPY, Algorithm, Graph, Op, Tensor, Tier
+from memcfg.graph import NOMINAL_COPY, Algorithm, Graph, Op, Tier
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -64,7 +64,7 @@ class Kernels:
         self._times = times
         self._took = took
         used = {tensor for op in graph.ops for tensor in (*op.inputs, *op.outputs)}
-        specs = {tensor: _spec(graph.tensors[tensor]) for tensor in sorted(used)}
+        specs = {tensor: _operand_spec(graph, tensor) for tensor in sorted(used)}
         spec_of = specs.__getitem__
         self._specs = [
             (
@@ -211,11 +211,12 @@ def _refuse_bfloat16(graph: Graph, device: Device) -> None:
         )
 
 
-def _spec(tensor: Tensor) -> OperandSpec:
+def _operand_spec(graph: Graph, number: int) -> OperandSpec:
+    tensor = graph.tensors[number]
     if tensor.shape is None or tensor.dtype is None:
         raise GraphError(f"tensor {tensor.name!r} has no shape: it cannot be run")
     spec = OperandSpec(tensor.shape, tensor.dtype)
-    if spec.nbytes > tensor.nbytes:
+    if spec.nbytes > tensor.nbytes and number not in graph.outside:
         raise GraphError(
             f"tensor {tensor.name!r} has {tensor.nbytes} B, but {tensor.dtype} of "
             f"shape {tensor.shape} needs {spec.nbytes} B"

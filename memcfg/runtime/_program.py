@@ -19,7 +19,7 @@ import numpy as np
 from memcfg import plan as planning
 from memcfg.errors import KernelError, ResourceExhaustedError
 from memcfg.ops._dtypes import array_dtype
-from memcfg.runtime._inputs import Readers
+from memcfg.runtime._caller_arrays import Readers, Results, aligned_empty
 from memcfg.runtime._kernels import Copied
 from memcfg.runtime._placement import ARENA
 from memcfg.runtime._report import CodingEntry, MemoryReport, TimelineEntry
@@ -69,7 +69,8 @@ class Program:
 
     State lies at the start of the arena. A placement may put other tensors into buffers
     of the pool. With buffers, a step begins with the first `view` or `bind` of an
-    input, or with `run`, and its results are valid until `finish`.
+    input, or with `run`, and its results are valid until `finish`. Results outside of
+    the arena are written into arrays that are passed to `lend` before each `run`.
     """
 
     def __init__(
@@ -103,6 +104,7 @@ class Program:
         self._first: dict[int, _Place] = {}
         self._places: dict[int, _Place] = {}
         self._unguarded = set(spec.graph.losses)
+        self.results = Results(spec.graph)
         self._spaces: list[int] = []  # of the buffers
         self._kept_spaces: set[int] = set()  # of buffers kept for the next step
         # By index of an op's action: buffers to allocate before it and free after it.
@@ -110,14 +112,13 @@ class Program:
         self._ends: dict[int | None, list[int]] = defaultdict(list)
         # State of a step in buffers: begun, run, and run to the end, when only buffers
         # that live until the end are still held.
-        self._begun = self._ran = self._whole = False
-        self._holds = False  # whether it may hold buffers kept for the next step
+        # And whether it may hold buffers kept for the next step.
+        self._begun = self._ran = self._whole = self._holds = False
         self._alignment = spec.plan.alignment
         readers = Readers(spec.graph)
         try:
             self._add_buffers(owner, files)
-            for index, action in enumerate(spec.plan.actions):
-                self._compile(index, action, readers)
+            self._compile_plan(readers)
             if spec.packed:
                 self._packer = self._compile_packer(spec)
         except BaseException:
@@ -202,13 +203,23 @@ class Program:
         self._bound.add(name)  # before binding, so that `finish` can undo it
         return self._loop.bind(number, array.data)
 
+    def lend(self, name: str, array: npt.NDArray[Any]) -> None:
+        """Make runs write a result outside of the arena into `array`, until `finish`.
+
+        Raises ValueError unless the array has the result's shape and dtype, is writable
+        and C-contiguous, and begins at a multiple of 64 outside of the arena.
+        """
+        self.results.lend(self._loop, name, array)
+
     def run(self, *, guard: bool, counter: Counter | None = None) -> bool:
         """Run once; return False if the guard stopped at a loss that is not finite.
 
         An exception ends the step and its bindings. Signal handlers do not interrupt
-        the ops from the first update on.
+        the ops from the first update on. Raises RuntimeError if a result outside of the
+        arena has no array.
         """
         try:
+            self.results.check()
             if self._staged or self._spaces:
                 self._write_inputs()
             if self._packed.program is not self:
@@ -416,6 +427,7 @@ class Program:
             name = next(iter(bound))
             self._loop.unbind(self._inputs[name][0])
             bound.discard(name)
+        self.results.end(self._loop)
         for space in self._ends[None] if self._whole else self._spaces:
             if space not in self._kept_spaces:
                 self._loop.drop(space)
@@ -474,6 +486,7 @@ class Program:
     def _add_buffers(self, owner: str, files: MappedWorkspaces) -> None:
         """Add the buffers of the placement, and when to allocate and free each."""
         spec, tag = self.spec, model_tag(owner)
+        self.results.add_buffers(self._loop, self.device.pool, tag)
         for each in spec.placement.buffers:
             name = f"{tag}: {each.name}" if each.name else tag
             # No local variable for a file: a traceback would keep it open.
@@ -498,6 +511,8 @@ class Program:
     def _home(self, tensor: int, offset: int) -> _Place | None:
         """Return the place of an allocated tensor; None if no op reads it."""
         spec = self.spec
+        if tensor in self.results.places:
+            return self.results.places[tensor]
         if spec.mode is None or tensor in spec.graph.persistent:
             return 0, offset
         result = spec.placement.tensors.get(tensor)
@@ -509,6 +524,11 @@ class Program:
         if result is not None:
             return self._in_buffer(result)
         return None if action.scratch_offset is None else (0, action.scratch_offset)
+
+    def _compile_plan(self, readers: Readers) -> None:
+        for index, action in enumerate(self.spec.plan.actions):
+            self._compile(index, action, readers)
+        self.results.declare(self._loop)
 
     def _compile(self, index: int, action: planning.Action, readers: Readers) -> None:
         match action:
@@ -630,8 +650,14 @@ class Program:
                 behind = self.spec.tier_bytes["host"] - saved
                 self._loop.protect(saved, (host, behind))
         places = [self._places[tensor] for tensor in operands]
-        sizes = [self.graph.tensors[tensor].nbytes for tensor in operands]
+        outside = self.results.sizes
+        sizes = [
+            outside[tensor] if tensor in outside else self.graph.tensors[tensor].nbytes
+            for tensor in operands
+        ]
         number = self._loop.compute(kernel.instruction(), places, sizes, scratch)
+        if outside:
+            self.results.see(number, op)
         readers.see(number, op, self._places, native=kernel.kernel is not None)
         self._ops[number] = op
         self._op_instructions.append(number)
@@ -773,6 +799,7 @@ def _verify(program: Program, line: int) -> tuple[int, int, list[float | None]]:
             used = max(used, _reach(program, state, canary, timed))
             device.write(arena, 0, saved)
     finally:
+        program.finish()
         device.write(arena, 0, saved)
         program.forget_packed()
     ends = [align_up(state + reach, line) for reach in (used, changed)]
@@ -801,7 +828,10 @@ def _chunks(program: Program, state: int) -> list[tuple[int, int]]:
 
 
 def _feed(program: Program) -> None:
-    """Write synthetic inputs: random floats, and zeros for labels and the step."""
+    """Write synthetic inputs: random floats, and zeros for labels and the step.
+
+    Results outside of the arena are written into new arrays.
+    """
     rng = np.random.default_rng(0)
     for i, tensor in enumerate(program.graph.tensors):
         if tensor.role == "input" and program.graph.producer[i] is None:
@@ -811,6 +841,8 @@ def _feed(program: Program) -> None:
             array[...] = 0
             if array.dtype.kind == "f" and array.ndim:
                 array[...] = rng.standard_normal(array.shape, np.float32)
+    for name, result in program.results.tensors.items():
+        program.lend(name, aligned_empty(*program.results.form(result)))
 
 
 def _live_by_op(program: Program) -> list[_Live]:

@@ -54,8 +54,8 @@ class CallbackKernel final : public Kernel {
 // Invariant: every operand has the bytes that its kernel declares. It and every scratch
 // lie, 64-byte aligned, inside the bytes that their space had when the instruction was
 // added (it never shrinks; the base of a buffer alone moves, while no instruction runs
-// that touches it); those of a bound input lie, 64-byte aligned, outside of the arena
-// and of all buffers.
+// that touches it); those of a bound input or result lie, 64-byte aligned, outside of
+// the arena and of all buffers.
 class Program {
  public:
   static constexpr std::int64_t kEnded = -1;
@@ -154,12 +154,14 @@ class Program {
 
   // Declares an input of `size` bytes: all operands that stand for its bytes, so that
   // runs can read them elsewhere. Pre: their kernels take addresses with each run and
-  // do not write there (a copy in place writes nothing). Returns the input's number.
+  // do not write there (a copy in place writes nothing). Or a result, which they write:
+  // its place is a buffer that is never taken. Returns the input's number.
   // Throws std::invalid_argument when an operand does not exist or has more bytes, or
   // they lie at several places.
   std::size_t input(const std::vector<Operand>& operands, Bytes size);
 
-  // Has runs read an input at `address`, which the caller keeps alive, until `unbind`.
+  // Has runs read an input at `address`, or write a result there, until `unbind`. The
+  // caller keeps it alive.
   // Returns false, and nothing changed, unless it is 64-byte aligned, of the input's
   // size, and outside of the arena and of all buffers.
   bool bind(std::size_t input, const void* address, Bytes size);

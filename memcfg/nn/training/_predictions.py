@@ -1,13 +1,21 @@
-"""Arrays for predictions, in plain memory or in a workspace of the caller."""
+"""Arrays for predictions, in plain memory or in a workspace of the caller.
+
+Programs write outputs of large samples straight into them, see `lies_outside`. They
+need an address that is a multiple of 64, which the rows of a batch may not have; such a
+batch is written up to 63 bytes before its place and then moved.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from math import prod
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from memcfg.errors import WorkspaceConfigError, WorkspaceError
+from memcfg.runtime import aligned_empty
+from memcfg.units import ALIGNMENT
 from memcfg.workspaces import Workspace, WorkspaceMode
 
 if TYPE_CHECKING:
@@ -16,9 +24,79 @@ if TYPE_CHECKING:
     from memcfg.nn.layers._layer import SymbolicTensor
     from memcfg.nn.training._compile_config import Modes
 
-__all__ = ["Predictions", "check_workspace"]
+__all__ = ["Predictions", "Rows", "check_workspace", "lies_outside"]
 
 Array = npt.NDArray[np.float32]
+
+# Bytes of a sample from which its output is written into the result instead of copied.
+# It does not depend on the batch, so that larger batches never need less memory.
+_LARGE = 4096
+
+
+def lies_outside(output: SymbolicTensor) -> bool:
+    """Return whether programs write an output straight into the result."""
+    dtype = np.dtype(output.sample_dtype)
+    return prod(output.sample_shape) * dtype.itemsize >= _LARGE
+
+
+class Rows:
+    """The rows of results that receive the outputs of one batch."""
+
+    __slots__ = ("_begin", "_end", "_shifts", "_wholes")
+
+    def __init__(self, wholes: Sequence[Array], begin: int, end: int) -> None:
+        self._wholes = wholes
+        self._begin = begin
+        self._end = end
+        self._shifts: list[_Shift] = []
+
+    def arrays(self) -> list[Array]:
+        """Return the rows of each output."""
+        return [whole[self._begin : self._end] for whole in self._wholes]
+
+    def part(self, begin: int, end: int) -> Rows:
+        """Return the rows of a part of the batch."""
+        return Rows(self._wholes, self._begin + begin, self._begin + end)
+
+    def target(self, output: int) -> Array:
+        """Return an array to write an output to, at a multiple of 64 bytes.
+
+        It has the rows, or overlaps them until `settle` moves its values there.
+        """
+        whole = self._wholes[output]
+        rows = whole[self._begin : self._end]
+        excess = self._begin * whole.strides[0] % ALIGNMENT
+        if not excess:
+            return rows
+        raw = whole.reshape(-1).view(np.uint8).data
+        begin = self._begin * whole.strides[0]
+        self._shifts.append(_Shift(raw, begin, rows.nbytes, excess))
+        return np.ndarray(rows.shape, rows.dtype, raw, begin - excess)
+
+    def settle(self) -> None:
+        """Move outputs that were written before their rows."""
+        while self._shifts:
+            self._shifts.pop().move()
+
+
+class _Shift:
+    """An output that is written some bytes before its place."""
+
+    def __init__(self, raw: memoryview, begin: int, nbytes: int, excess: int) -> None:
+        self._raw = raw
+        self._begin = begin
+        self._nbytes = nbytes
+        self._excess = excess
+        self._before = bytes(raw[begin - excess : begin])  # of the previous batch
+
+    def move(self) -> None:
+        """Move the output to its place and restore the bytes before it."""
+        begin, start = self._begin, self._begin - self._excess
+        # As memmove: the ranges overlap, for which NumPy would take a copy of them.
+        self._raw[begin : begin + self._nbytes] = self._raw[
+            start : start + self._nbytes
+        ]
+        self._raw[start:begin] = self._before
 
 
 class Predictions:
@@ -43,22 +121,24 @@ class Predictions:
         return self
 
     def _make(self, samples: int) -> list[Array]:
-        empty = np.empty if self._workspace is None else self._workspace.empty
+        empty = None if self._workspace is None else self._workspace.empty
         return self._made(samples, empty)
 
-    def _made(self, samples: int, empty: Callable[..., Array]) -> list[Array]:
+    def _made(self, samples: int, empty: Callable[..., Array] | None) -> list[Array]:
         return [
-            empty((samples, *each.sample_shape), np.dtype(each.sample_dtype))
+            (empty or _empty(each))(
+                (samples, *each.sample_shape), np.dtype(each.sample_dtype)
+            )
             for each in self._outputs
         ]
 
-    def next_rows(self, size: int) -> list[Array]:
-        """Return the arrays that receive the outputs of the next batch."""
+    def next_rows(self, size: int) -> Rows:
+        """Return the rows that receive the outputs of the next batch."""
         begin, self._end = self._end, self._end + size
         if self._whole:
-            return [array[begin : self._end] for array in self._whole]
-        self._pieces.append(self._made(size, np.empty))
-        return self._pieces[-1]
+            return Rows(self._whole, begin, self._end)
+        self._pieces.append(self._made(size, None))
+        return Rows(self._pieces[-1], 0, size)
 
     def arrays(self) -> list[Array]:
         """Return an array for each output; pieces are freed as they are copied."""
@@ -80,9 +160,15 @@ class Predictions:
         self._pieces.reverse()
         while self._pieces:
             pieces = self._pieces.pop()
-            for rows, piece in zip(self.next_rows(len(pieces[0])), pieces, strict=True):
-                rows[...] = piece
+            rows = self.next_rows(len(pieces[0])).arrays()
+            for row, piece in zip(rows, pieces, strict=True):
+                row[...] = piece
         return self._whole
+
+
+def _empty(output: SymbolicTensor) -> Callable[..., Any]:
+    """Return the function that makes an array for an output in plain memory."""
+    return aligned_empty if lies_outside(output) else np.empty
 
 
 def check_workspace(workspace: Workspace | None, modes: Modes) -> None:

@@ -33,13 +33,14 @@ from memcfg.errors import (
     ResourceExhaustedError,
     RetracingWarning,
 )
-from memcfg.graph import for_device
+from memcfg.graph import for_device, with_results_outside
 from memcfg.nn._argument_checks import integer
 from memcfg.nn.inputs._array_checks import Field, Preparation
 from memcfg.nn.inputs._samples import Wanted
 from memcfg.nn.training._crash_facts import CrashFacts, crash_subjects
 from memcfg.nn.training._crash_facts import name_of as step_name
 from memcfg.nn.training._index_tables import index_tables
+from memcfg.nn.training._predictions import lies_outside
 from memcfg.nn.training._totals import Totals
 from memcfg.nn.training._tracing import (
     KINDS,
@@ -84,6 +85,7 @@ if TYPE_CHECKING:
     from memcfg.nn.training._compile_config import Modes
     from memcfg.nn.training._distribution import Distribution
     from memcfg.nn.training._objectives import Objectives
+    from memcfg.nn.training._predictions import Rows
     from memcfg.plan import Plan, Policy
     from memcfg.runtime import MemoryReport
     from memcfg.runtime._program import Program
@@ -110,6 +112,7 @@ class _Ready:
         "kind",
         "lengths",
         "outputs",
+        "outside",
         "program",
         "scalar",
         "size",
@@ -126,6 +129,8 @@ class _Ready:
         self.inputs: dict[str, Array] | None = None
         self.outputs: tuple[Array, ...] | None = None
         self.scalar = False  # whether all outputs are scalars
+        # The outputs that are written straight into results, with their names.
+        self.outside: list[tuple[int, str]] = []
 
     def close(self) -> None:
         """Drop the views, which an error's frames could otherwise keep alive."""
@@ -763,8 +768,26 @@ class Session:
 
     def _trace(self, spec: TraceSpec, key: ProgramKey) -> Graph:
         """Trace a program for the device."""
-        has = self.executor.device.kernels.has
-        return for_device(trace(spec, key, has), has)
+        device = self.executor.device
+        has = device.kernels.has
+        graph = for_device(trace(spec, key, has), has)
+        if (
+            key.kind != "predict"
+            or device.space != "host"
+            or key.kind in self._unplanned
+        ):
+            return graph
+        # Elsewhere outputs are copied out of the device's memory or of a workspace.
+        outputs = spec.at(key.lengths).network.outputs
+        results = [
+            tensor
+            for tensor, output in zip(graph.keep, outputs, strict=False)
+            if graph.keep.count(tensor) == 1
+            and lies_outside(output)
+            and graph.tensors[tensor].shape == (key.batch_size, *output.sample_shape)
+            and graph.tensors[tensor].dtype == output.sample_dtype
+        ]
+        return with_results_outside(graph, results)
 
     def _spec_for(self, training: bool) -> TraceSpec:
         return self._spec if training else replace(self._spec, optimizer=None)
@@ -1084,9 +1107,9 @@ class Session:
         optimizer: Optimizer | None = None,
         *,
         guard: bool = False,
-        results: Sequence[Array] = (),
+        results: Rows | None = None,
     ) -> tuple[bool, tuple[Any, ...]]:
-        """Run a program on a batch, copying its outputs into `results` if given.
+        """Run a program on a batch, whose outputs go into `results` if given.
 
         Returns whether the program ran to the end; with `guard`, a loss that is not
         finite stops it. Without `results`, the second value holds the losses, which
@@ -1103,7 +1126,7 @@ class Session:
         optimizer: Optimizer | None = None,
         *,
         guard: bool = False,
-        results: Sequence[Array] = (),
+        results: Rows | None = None,
         advances: bool = True,
     ) -> tuple[bool, tuple[Any, ...]]:
         """Run a program as `step` does, whatever the distribution.
@@ -1250,7 +1273,8 @@ class Session:
                 own = batch.part(begin, begin + key.batch_size)
                 shares = self._shares_of_rank(whole, own, samples, rank)
                 place = _Place(begin, 0, 1, shares, advances)
-                return self._run(self._activate(key), own, optimizer, guard, (), place)
+                ready = self._activate(key)
+                return self._run(ready, own, optimizer, guard, None, place)
         except BaseException as error:
             rank.communicator.fail(f"{type(error).__name__}: {error}")
             raise
@@ -1264,7 +1288,7 @@ class Session:
             return (row,)
         key = ProgramKey("count", own.size, whole.weights, lengths=whole.lengths)
         self._require_missing(key)
-        counted = self._run(self._activate(key), own, None, False, (), _WHOLE)[1]
+        counted = self._run(self._activate(key), own, None, False, None, _WHOLE)[1]
         if not samples:
             counted = (0.0,) * len(counted)
         rows = rank.communicator.exchange(counted)
@@ -1294,7 +1318,7 @@ class Session:
         batch: Batch,
         optimizer: Optimizer | None,
         guard: bool,
-        results: Sequence[Array],
+        results: Rows | None,
         advances: bool,
     ) -> tuple[bool, tuple[Any, ...]]:
         """Run a batch in parts; the results of `step` are sums of their shares."""
@@ -1310,7 +1334,7 @@ class Session:
                 batches[index],
                 optimizer,
                 guard,
-                [each[begin:end] for each in results],
+                None if results is None else results.part(begin, end),
                 _Place(begin, index, len(ranges), shares[index], advances),
             )
             if not finished:
@@ -1329,7 +1353,7 @@ class Session:
         counts = []
         for batch in batches:
             ready = self._activate(division.key(key, batch.size, "count"))
-            counts.append(self._run(ready, batch, None, False, (), _WHOLE)[1])
+            counts.append(self._run(ready, batch, None, False, None, _WHOLE)[1])
         totals = [sum(column) for column in zip(*counts, strict=True)]
         result = []
         for row, counted in zip(rows, counts, strict=True):
@@ -1360,7 +1384,7 @@ class Session:
         batch: Batch,
         optimizer: Optimizer | None,
         guard: bool,
-        results: Sequence[Array],
+        results: Rows | None,
         place: _Place,
     ) -> tuple[bool, tuple[Any, ...]]:
         """Run a program on a batch, or on a part of one."""
@@ -1381,8 +1405,11 @@ class Session:
                 if ready.inputs is None:
                     self._open = ready
                 self._feed(ready, batch, optimizer, place)
+                if ready.outside and results is not None:
+                    self._run_into(ready, results)
+                    return True, self._collect(ready, results)
                 finished = ready.program.run(guard=guard, counter=counter)
-                if results or ready.outputs is None or not ready.scalar:
+                if results is not None or ready.outputs is None or not ready.scalar:
                     return finished, self._collect(ready, results)
                 return finished, tuple(map(float, ready.outputs))
             finally:
@@ -1392,6 +1419,16 @@ class Session:
             if self._open is not None:
                 self._end_step()
             raise
+
+    def _run_into(self, ready: _Ready, results: Rows) -> None:
+        """Run a program that writes outputs straight into the results."""
+        self._open = ready  # the end of the step lets go of the arrays
+        try:
+            for output, name in ready.outside:
+                ready.program.lend(name, results.target(output))
+            ready.program.run(guard=False)
+        finally:
+            results.settle()
 
     def _activate(self, key: ProgramKey) -> _Ready:
         """Load a program if necessary and prepare it to run."""
@@ -1405,6 +1442,11 @@ class Session:
             if ready.inputs is None:
                 ready.outputs = self._outputs(ready)
                 ready.scalar = not any(output.ndim for output in ready.outputs)
+                ready.outside = [
+                    (output, name)
+                    for output, name in enumerate(self._output_names(ready))
+                    if name in ready.program.results.tensors
+                ]
                 ready.inputs = self._inputs(ready)
             self._ready[key] = self._active = ready
         return ready
@@ -1477,11 +1519,14 @@ class Session:
         for name in values.keys() & inputs.keys():
             inputs[name][...] = values[name]
 
-    def _collect(self, ready: _Ready, results: Sequence[Array]) -> tuple[Any, ...]:
+    def _collect(self, ready: _Ready, results: Rows | None) -> tuple[Any, ...]:
         found = self._outputs(ready) if ready.outputs is None else ready.outputs
-        for result, output in zip(results, found, strict=False):
-            result[...] = output
-        if results:
+        if results is not None:
+            written = {output for output, _ in ready.outside}
+            arrays = enumerate(results.arrays())
+            left = [array for output, array in arrays if output not in written]
+            for array, output in zip(left, found, strict=False):
+                array[...] = output
             return ()
         return tuple(np.array(each) if each.ndim else float(each) for each in found)
 
@@ -1496,12 +1541,19 @@ class Session:
         return {name: ready.program.view(name, at_end=False) for name in names}
 
     def _outputs(self, ready: _Ready) -> tuple[Array, ...]:
-        """Return views of a program's outputs, without the state."""
+        """Return views of a program's outputs in the arena, without the state."""
+        program = ready.program
+        names = self._output_names(ready)
+        return tuple(
+            program.view(each, at_end=True)
+            for each in names
+            if each not in program.results.tensors
+        )
+
+    def _output_names(self, ready: _Ready) -> list[str]:
         graph = ready.program.graph
         kept = graph.keep[: self._spec.count_outputs(ready.kind)]
-        return tuple(
-            ready.program.view(graph.tensors[i].name, at_end=True) for i in kept
-        )
+        return [graph.tensors[i].name for i in kept]
 
 
 def _wanted_by(spec: TraceSpec, tables: Mapping[str, Table]) -> Wanted:

@@ -143,7 +143,7 @@ class Trainer:
                 session.step("predict", batch, results=rows)
                 progress.step()
                 for hook in end:
-                    hook(step, {"outputs": rows})
+                    hook(step, {"outputs": rows.arrays()})
         callbacks("on_predict_end", {})
 
     def _epoch(
