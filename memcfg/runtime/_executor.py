@@ -79,6 +79,22 @@ class _Contents(NamedTuple):
     state: Mapping[str, int]  # offsets by name
     waiting: Mapping[str, _Value]  # values of state that are not in their place yet
 
+    def in_turns(self) -> tuple[list[str], list[str]]:
+        """Return the names of values that wait, in the order to write them.
+
+        First those that need arrays of their own, the largest before the others, while
+        the pages of the arena behind them have not been touched.
+        """
+        sizes = _sizes(self.graph)
+        apart = [
+            name
+            for name, value in self.waiting.items()
+            if isinstance(value, FirstValue) and not value.draws_in_place
+        ]
+        apart.sort(key=sizes.__getitem__, reverse=True)
+        needed = {*apart}
+        return apart, [name for name in self.waiting if name not in needed]
+
     def read(self, device: Device, packed: PackedState, name: str) -> _Array:
         """Return a copy of a state tensor."""
         assert self.arena is not None
@@ -1003,10 +1019,18 @@ class Executor:
         if loaded.waiting:
             self._packed.program = None
             self._arena.grow(_nbytes(loaded.specs))  # it may have been lost to another
-            for name, value in loaded.waiting.items():
-                self._packed.forget(name)
-                loaded.write(self.device, name, value)
+            first, others = loaded.in_turns()
+            for name in first:
+                self._write_waiting(name)
+            if first:
+                trim_heap()  # the arrays of these, before other pages are touched
+            for name in others:
+                self._write_waiting(name)
             self._contents = loaded._replace(waiting={})
+
+    def _write_waiting(self, name: str) -> None:
+        self._packed.forget(name)
+        self._loaded.write(self.device, name, self._loaded.waiting[name])
 
     def _program(self, name: str) -> Program:
         """Return a loaded program, made if need be; the state is in its place."""

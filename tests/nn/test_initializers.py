@@ -253,3 +253,25 @@ def test_functions_and_classes_of_ones_own():
     layer = mc.nn.Dense(3, kernel_initializer=lambda shape, dtype: np.zeros(4))
     with pytest.raises(ValueError, match="expected float32 of shape"):
         layer(np.ones((1, 2)))
+
+
+def test_the_largest_array_is_drawn_first():
+    drawn = []
+
+    class Apart(nn.initializers.Initializer):
+        def draw(self, shape, seed):
+            drawn.append(shape)
+            return np.full(shape, len(drawn), np.float32)
+
+    model = nn.Sequential(
+        [
+            nn.Input((3,)),
+            nn.Dense(4, kernel_initializer="zeros", use_bias=False),
+            nn.Dense(5, kernel_initializer=Apart(), use_bias=False),
+            nn.Dense(6, kernel_initializer=Apart(), use_bias=False),
+        ]
+    )
+    y = model.predict_on_batch(np.ones((2, 3), np.float32))
+    assert drawn == [(5, 6), (4, 5)]  # the largest before the others
+    assert not y.any()
+    assert [w.flat[0] for w in model.get_weights()] == [0, 2, 1]
