@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
-import time
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING
 
 from memcfg.plan import share
 from memcfg.plan.search._auto import first_of
+from memcfg.plan.search._watch import planning_clock
 from memcfg.runtime import NO_PLAN
 
 if TYPE_CHECKING:
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
 __all__ = ["BatchSearch"]
 
 _GUESSES = 8  # interpolated, before the interval is halved
+
+
+def _directly(find: Callable[[], int]) -> int | None:
+    return find()
 
 
 @dataclass
@@ -38,23 +43,30 @@ class BatchSearch:
     graph_of: Callable[[int], Graph]  # by the batch
     promised: int = 0
     limit_bytes: int | None = None  # of an otherwise empty device; None: as it is now
-    end: float = math.inf  # processor seconds of this thread
+    end: float = math.inf  # on `planning_clock`
+    needs_one: bool = True  # whether it goes on until a batch fits, however long
+    # Calls a function; None if that failed, which counts as no plan.
+    attempt: Callable[[Callable[[], int]], int | None] = _directly
     shortfalls: dict[int, int] = field(default_factory=dict)  # by the batch
 
     def has_time(self) -> bool:
         """Return whether there is time for one more plan."""
-        return time.thread_time() < self.end
+        return planning_clock() < self.end
 
     def shortfall(self, batch: int) -> int:
         """Return how many bytes a batch exceeds the budget by; 0 if it fits."""
         if batch not in self.shortfalls:
-            self.shortfalls[batch] = self.executor.shortfall(
-                self.graph_of(batch),
-                first_of(self.policy),
-                self.promised,
-                self.limit_bytes,
-            )
+            found = self.attempt(partial(self._planned_shortfall, batch))
+            self.shortfalls[batch] = NO_PLAN if found is None else found
         return self.shortfalls[batch]
+
+    def _planned_shortfall(self, batch: int) -> int:
+        return self.executor.shortfall(
+            self.graph_of(batch),
+            first_of(self.policy),
+            self.promised,
+            self.limit_bytes,
+        )
 
     def bound_excess(self, batch: int) -> float:
         """Return by how many bytes the lower bound of a batch exceeds the budget."""
@@ -92,21 +104,24 @@ class BatchSearch:
             beyond = self.bound_excess(high)
         return high
 
-    def largest(self, high: int) -> tuple[int, bool]:
-        """Return the largest batch below `high` that fits, or 0.
+    def largest(
+        self, high: int, low: int = 0, guess: int | None = None
+    ) -> tuple[int, bool]:
+        """Return the largest batch from `low`, which fits or is 0, to below `high`.
 
-        The second value is False if time ran out: a larger one may fit, too.
+        The guess is tried first. The second value is False if time ran out: a larger
+        batch may fit, too.
         """
-        low, tries = 0, 0
-        guess = self._guess(high)
+        tries = 0
+        guess = self.guess(high) if guess is None else guess
         while high - low > 1:
-            if low and not self.has_time():
+            if (low or not self.needs_one) and not self.has_time():
                 return low, False
             tries += 1
             middle = guess if tries <= _GUESSES else (low + high) // 2
             middle = min(max(middle, low + 1), high - 1)
             if self.shortfall(middle):
-                high, guess = middle, self._guess(middle)
+                high, guess = middle, self.guess(middle)
             else:
                 low, guess = middle, max(middle + 1, guess)
         return low, True
@@ -122,7 +137,7 @@ class BatchSearch:
                 high = middle
         return low
 
-    def _guess(self, batch: int) -> int:
+    def guess(self, batch: int) -> int:
         """Estimate what fits from the shortfalls of larger batches."""
         missing = self.shortfalls.get(batch)
         if missing is None:  # it fits, which says nothing about larger ones

@@ -13,7 +13,6 @@ from __future__ import annotations
 import inspect
 import itertools
 import math
-import time
 import warnings
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -24,6 +23,7 @@ from memcfg._checks import check_policy, name_of, unknown
 from memcfg.errors import FallbackWarning, InfeasiblePlanError
 from memcfg.nn.training._tracing import ProgramKey, shares_of
 from memcfg.nn.training.alternatives._batch_search import BatchSearch
+from memcfg.plan.search._watch import planning_clock
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -253,7 +253,7 @@ def divide(
     def part(size: int) -> Graph:
         return graph_of(Division(size, 0).key(key, size, key.kind))
 
-    end = time.thread_time() + _SECONDS
+    end = planning_clock() + _SECONDS
     search = BatchSearch(executor, policy, part, promised, limit_bytes, end)
     missing = needed - (executor.budget_bytes(promised, limit_bytes) or 0)
     search.shortfalls[key.batch_size] = max(missing, 1)

@@ -19,6 +19,7 @@ from memcfg._checks import name_of
 from memcfg.errors import InfeasiblePlanError
 from memcfg.graph import NOMINAL_COPY, Tier
 from memcfg.nn.training._tracing import Share, shares_of
+from memcfg.nn.training.alternatives._batch_search import BatchSearch
 from memcfg.plan import auto, share
 from memcfg.plan.search._watch import (
     check_planning_time,
@@ -167,36 +168,36 @@ class _Search:
             high = middle
         return low, high
 
-    def largest_batch(self, low: int, high: int, guess: int) -> tuple[int, bool]:
+    def largest_batch(
+        self, error: InfeasiblePlanError, low: int, high: int
+    ) -> tuple[int, bool]:
         """Return the largest batch found to fit, or 0, and whether it is exact.
 
-        `low` fits and `high` does not throughout. The guess is tried first, then its
-        neighbour, then bisection. The result is not exact if an attempt raised.
+        `low` fits or is 0, and `high` does not. The result is not exact if an attempt
+        raised.
         """
-        tried = 0
-        while high - low > 1:
-            if not self.has_time():
-                return low, False
-            middle = (low + high) // 2 if tried > 1 else guess
-            middle = min(max(middle, low + 1), high - 1)
-            tried += 1
-            if self.fits(middle, self.policy):
-                low, guess = middle, middle + 1
-            else:
-                high, guess = middle, middle - 1
-        return low, not self.has_failed
+        search = BatchSearch(
+            self.executor,
+            self.policy,
+            self._graph,
+            self.promised,
+            end=self._end,
+            needs_one=False,
+            attempt=lambda find: self.attempt(partial(_in_time, find)),
+        )
+        missing = error.smallest_limit_bytes - (error.limit_bytes or 0)
+        search.shortfalls[self.key.batch_size] = max(missing, 1)
+        failed = self.has_failed
+        guess = self.attempt(partial(search.guess, self.key.batch_size))
+        self.has_failed = failed
+        middle = (low + high) // 2
+        largest, ended = search.largest(high, low, middle if guess is None else guess)
+        return largest, ended and not self.has_failed
 
     def state_bytes(self) -> int:
         """Return the bytes of weights and optimizer state, always resident."""
         graph = self.trace(self.spec, self.key)
         return sum(graph.tensors[t].nbytes for t in graph.persistent)
-
-    def guess(self, error: InfeasiblePlanError) -> int:
-        """Estimate the batch that just fits, assuming bytes linear in the batch."""
-        state = self.state_bytes()
-        needed = error.smallest_limit_bytes - error.in_use_bytes - state
-        there = (error.limit_bytes or 0) - error.in_use_bytes - state
-        return self.key.batch_size * there // max(needed, 1)
 
     def _is_mean(self) -> bool:
         """Return whether the loss of a batch is the mean of those of equal parts."""
@@ -226,6 +227,14 @@ class _Search:
                 if self.fits(batch, self.policy, whole // batch):
                     return (whole // batch, batch), not self.has_failed
         return None, not self.has_failed
+
+
+def _in_time(find: Callable[[], int]) -> int:
+    """Return a shortfall; a search that was ended might have found a plan."""
+    missing = find()
+    if missing:
+        check_planning_time()
+    return missing
 
 
 def _is_auto(policy: Policy) -> bool:
@@ -281,10 +290,8 @@ def with_ways_out(
     limits, unsearched = search.limits(error)
     largest = accumulation = None
     if several:
-        guess = search.attempt(partial(search.guess, error))
-        guess = (low + high) // 2 if guess is None else guess
         search.has_failed = failed
-        largest, is_largest = search.largest_batch(low, high, guess)
+        largest, is_largest = search.largest_batch(error, low, high)
         if not is_largest:
             unsearched.append(_LARGER if largest else "smaller batches")
             largest = largest or None
