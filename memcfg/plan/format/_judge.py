@@ -111,6 +111,9 @@ def violations(graph: Graph, plan: Plan) -> list[str]:
     judge = _Judge(graph, plan)
     try:
         for index, action in enumerate(plan.actions):
+            judge.where = f"action {index}"
+            if judge.unallocated or judge.taken:
+                judge.check_order(action)
             judge.step(index, action)
         judge.finish()
     except _TooManyError:
@@ -190,7 +193,8 @@ class _Judge:
         self.plan = plan
         self.violations: list[str] = []
         self.where = "at the start"
-        self.sizes = [self.rounded(tensor.nbytes) for tensor in graph.tensors]
+        line = plan.alignment
+        self.sizes = [-(-tensor.nbytes // line) * line for tensor in graph.tensors]
         self.arena = _Ranges()  # the buffers and encodings below
         self.buffers: dict[int, _Range] = {}  # by tensor
         self.encoded: dict[int, _Range] = {}  # by tensor
@@ -335,8 +339,6 @@ class _Judge:
     # -- actions ---------------------------------------------------------------
 
     def step(self, index: int, action: Action) -> None:
-        self.where = f"action {index}"
-        self.check_order(action)
         if not self.is_action(action):
             return
         match action:
@@ -829,8 +831,10 @@ def _check_times(graph: Graph, plan: Plan) -> Iterator[str]:
         if not isinstance(action, Compute) or not 0 <= action.op < len(graph.ops):
             continue  # reported by `_Judge`
         op = graph.ops[action.op]
-        named = [a.seconds for a in op.algorithms if a.name == action.algorithm]
-        taken = named[0] if named else op.seconds
+        taken = op.seconds
+        if action.algorithm is not None:
+            named = [a.seconds for a in op.algorithms if a.name == action.algorithm]
+            taken = named[0] if named else taken
         seconds += taken
         again += taken if action.op in computed else 0.0
         computed.add(action.op)
