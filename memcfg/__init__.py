@@ -21,6 +21,7 @@ if TYPE_CHECKING:
         data,
         devices,
         errors,
+        evaluation,
         graph,
         interop,
         memory,
@@ -56,8 +57,9 @@ if TYPE_CHECKING:
     )
 
 _SUBPACKAGES = (
-    *("config", "data", "devices", "errors", "graph", "interop", "memory", "models"),
-    *("nn", "ops", "parallel", "plan", "runtime", "testing", "units", "workspaces"),
+    *("config", "data", "devices", "errors", "evaluation", "graph", "interop"),
+    *("memory", "models", "nn", "ops", "parallel", "plan", "runtime", "testing"),
+    *("units", "workspaces"),
 )
 
 # Packages of names that used to be at the top level; these warn until 1.0.
@@ -127,6 +129,7 @@ __all__ = [
     "device",
     "devices",
     "errors",
+    "evaluation",
     "function",
     "gc",
     "grad",

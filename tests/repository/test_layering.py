@@ -44,7 +44,7 @@ LAYERS = [
     {"runtime", "workspaces"},
     {"data", "testing", "pytest_plugin"},
     {"nn"},
-    {"models", "interop", "torch", "parallel"},
+    {"models", "evaluation", "interop", "torch", "parallel"},
     {"commands"},
     {"cli"},
     {"__main__"},
