@@ -83,6 +83,8 @@ from memcfg.nn.inputs._reading import (
     Source,
     check_class_weight,
     fit_sources,
+    is_arrays,
+    is_stream,
     source_of,
 )
 from memcfg.nn.inputs._samples import Wanted, columns, samples
@@ -112,6 +114,7 @@ from memcfg.nn.training._compile_config import (
     get_times,
 )
 from memcfg.nn.training._crash_facts import describe_call
+from memcfg.nn.training._evaluations import Evaluations
 from memcfg.nn.training._objectives import (
     check_goals,
     no_loss,
@@ -1134,6 +1137,7 @@ class Model(FixedAttributes, Configured):
         steps: int | None = None,
         callbacks: Callback | Sequence[Callback] | None = None,
         return_dict: bool = False,
+        evaluations: Sequence[Any] | None = None,
     ) -> float | list[float] | dict[str, float]:
         """Return loss and metrics on data, as means over the samples.
 
@@ -1155,6 +1159,8 @@ class Model(FixedAttributes, Configured):
             Callbacks to call during the evaluation.
         return_dict : bool, default False
             Whether to return the numbers by name.
+        evaluations : sequence of Evaluator or dict, optional
+            Evaluators that see the outputs of the same pass, as in `do_evaluation`.
 
         Returns
         -------
@@ -1164,9 +1170,10 @@ class Model(FixedAttributes, Configured):
         Raises
         ------
         RuntimeError, TypeError, ValueError, InfeasiblePlanError, ResourceExhaustedError
-            As for `fit`, or if another thread compiled the model meanwhile.
+            As for `fit`, or if another thread compiled the model meanwhile, or
+            evaluators are of an output without a loss.
         BaseException
-            What the data raises.
+            What the data or an evaluator raises.
 
         Warns
         -----
@@ -1176,10 +1183,11 @@ class Model(FixedAttributes, Configured):
         shown, given = check_verbose(verbose), check_callbacks(callbacks)
         self._compiled("evaluate")
         own = self._own_steps()
+        of = None if evaluations is None else Evaluations(evaluations)
         source: Any
         if own is None:
             source = source_of(
-                self._wanted("evaluate"),
+                self._wanted("evaluate", of),
                 x,
                 y,
                 sample_weight,
@@ -1187,14 +1195,125 @@ class Model(FixedAttributes, Configured):
                 self._pool,
                 labelled=True,
             )
+            source.keeps_targets = of is not None
+        elif of is not None:
+            raise ValueError(
+                f"{type(self).__name__} has steps of its own, and test_step returns no "
+                "outputs: use do_evaluation, which calls predict_step"
+            )
         else:
             source = element_source(x, y, sample_weight, batch_size, self._pool)
         with Feed(source, _count(steps, "steps"), "steps") as feed:
-            session = own or self._load([("evaluate", source)])
+            session = own or self._load([("evaluate", source)], of=of)
             params = {"verbose": shown, "steps": feed.steps}
             listeners = CallbackList(given, self, params)
-            logs = self._trainer.evaluate(session, feed, shown, listeners)
+            logs = self._trainer.evaluate(session, feed, shown, listeners, of)
         return _returned(logs, return_dict)
+
+    @runs
+    def do_evaluation(
+        self,
+        x: Any,
+        *evaluations: Any,
+        batch_size: int | None = None,
+        verbose: str | int = 0,
+        steps: int | None = None,
+        callbacks: Callback | Sequence[Callback] | None = None,
+    ) -> Any:
+        """Pass data through the model once, for any number of evaluators.
+
+        The model need not be compiled. Evaluators get the labels, outputs and weights
+        of a batch, and the masks that layers give to outputs; no array holds more than
+        a batch.
+
+        Parameters
+        ----------
+        x : tuple, Dataset or iterable
+            Arrays ``(x, y)`` or ``(x, y, sample_weight)``, or batches of that form, as
+            in `evaluate`. Labels may be in any form that the evaluators read.
+        *evaluations : Evaluator or dict
+            Evaluators such as those of `memcfg.evaluation`: objects with a method
+            ``eval(labels, predictions)``, which also takes ``mask`` and
+            ``sample_weight`` where there are some. For a model of several outputs,
+            dicts with an evaluator, or a list of them, by name or index of the output.
+        batch_size : int, optional
+            Samples a step; None: 32. Not with batches.
+        verbose : {"auto", 0, 1, 2}, default 0
+            As in `fit`.
+        steps : int, optional
+            How many batches are read. None: all.
+        callbacks : Callback or sequence of Callback, optional
+            Callbacks to call as in `evaluate`, without logs.
+
+        Returns
+        -------
+        Evaluator, dict or tuple of them
+            `evaluations`, or the only one.
+
+        Raises
+        ------
+        RuntimeError, TypeError, ValueError, InfeasiblePlanError, ResourceExhaustedError
+            As for `predict`, if there is no y, or if evaluators name no output. If a
+            batch fails, evaluators keep those before it.
+        BaseException
+            What the data or an evaluator raises.
+
+        Warns
+        -----
+        RuntimeWarning
+            If the data ends before `steps` batches.
+
+        Examples
+        --------
+        >>> import numpy as np
+        >>> import memcfg as mc
+        >>> model = mc.nn.Sequential([mc.nn.Input((4,)), mc.nn.Dense(3)])
+        >>> x, y = np.ones((50, 4), np.float32), np.arange(50) % 3
+        >>> found = model.do_evaluation((x, y), mc.evaluation.Evaluation(3))
+        >>> found.count, found.class_count(0)
+        (50, 17.0)
+        """
+        shown, given = check_verbose(verbose), check_callbacks(callbacks)
+        of = Evaluations(evaluations)
+        own = self._own_steps()
+        x, y, weight = (*(x if is_arrays(x) else (x,)), None, None)[:3]
+        if y is None and not is_stream(None, x):
+            raise TypeError(
+                "do_evaluation takes arrays (x, y), or batches of samples and labels, "
+                f"not {type(x).__name__}"
+            )
+        source: Any
+        if own is None:
+            source = source_of(
+                self._wanted("predict", of),
+                x,
+                y,
+                weight,
+                batch_size,
+                self._pool,
+                labelled=True,
+            )
+            source.keeps_targets = True
+        else:
+            source = element_source(x, y, weight, batch_size, self._pool)
+        with Feed(source, _count(steps, "steps"), "steps") as feed:
+            add: Callable[[Any], object]
+            if own is None:
+                session = self._load([("predict", source)], of=of)
+                add = partial(of.step, session, "predict")
+            else:
+                add = partial(self._evaluate_own, own, of)
+            params = {"verbose": shown, "steps": feed.steps}
+            listeners = CallbackList(given, self, params)
+            self._trainer.do_evaluation(add, feed, shown, listeners)
+        return evaluations[0] if len(evaluations) == 1 else evaluations
+
+    def _evaluate_own(self, own: Any, of: Evaluations, batch: Any) -> None:
+        """Have the outputs of a user's `predict_step` evaluated."""
+        results: list[Any] = []
+        own.step("predict", batch, results=results)
+        _, y, weight = unpack_x_y_sample_weight(batch.data)
+        of.add(self._built_network().gives, y, results[0], weight)
 
     @runs
     def predict(
@@ -2357,6 +2476,7 @@ class Model(FixedAttributes, Configured):
         wanted: Sequence[tuple[str, Source]],
         *,
         add: Callable[[list[int]], int] = sum,
+        of: Evaluations | None = None,
     ) -> Session:
         """Build the model if necessary, check data against it, and load programs."""
         first = wanted[0][1]
@@ -2369,7 +2489,7 @@ class Model(FixedAttributes, Configured):
 
         def load() -> Session:
             session = self._built_session()
-            target = self._wanted(kind)
+            target = self._wanted(kind, of)
             assert target is not None  # not None once the model is built
             for _, source in wanted:
                 source.expect(target)
@@ -2379,6 +2499,8 @@ class Model(FixedAttributes, Configured):
                     size,
                     () if kind == "predict" else each.weights,
                     lengths=each.lengths,
+                    with_outputs=of is not None
+                    and (kind != "predict" or bool(session.masks(each.lengths).shapes)),
                 )
                 for kind, each in wanted
                 for size in each.sizes
@@ -2406,11 +2528,13 @@ class Model(FixedAttributes, Configured):
         columns(found, wanted.of(found))
         return [np.asarray(each) for each in found.xs]
 
-    def _wanted(self, kind: str) -> Wanted | None:
+    def _wanted(self, kind: str, of: Evaluations | None = None) -> Wanted | None:
         """Return what a batch must contain; None while shapes are not known."""
         network, session = self._network, self._session
         if network is None or session is None:
             return None
+        if of is not None:
+            return of.wanted(session, labelled=kind != "predict")
         return session.wanted(labelled=kind != "predict")
 
     def _batch(

@@ -17,12 +17,13 @@ from memcfg.data.rows._file_rows import mapped_column
 from memcfg.nn.inputs._array_checks import conform_x, target_column
 from memcfg.nn.inputs._array_likes import Frame
 from memcfg.nn.inputs._batches import Batch, Column, lies_well
-from memcfg.nn.inputs._samples import weight_columns
+from memcfg.nn.inputs._samples import targets_as_given, weight_columns
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Mapping
 
     from memcfg.data.rows._file_rows import FileColumn
+    from memcfg.nn.inputs._batches import Targets
     from memcfg.nn.inputs._samples import Samples, Wanted
     from memcfg.nn.layers._layer import Shape
 
@@ -60,6 +61,8 @@ class ArraySource:
         self._orders = orders(self._samples, seed, passes)
         self._shuffled = seed is not None
         self._columns: list[Column] = []  # filled by `expect`
+        self.keeps_targets = False  # whether batches have y as it was given
+        self._targets: Targets | None = None
         self.lengths: tuple[int, ...] = ()  # of axes of any length, set by `expect`
         self.weights = given.weighing or ((),) * (class_weight is not None)
 
@@ -113,12 +116,14 @@ class ArraySource:
                 and lies_well(x, self._batch_size)
             )
             made.append(Column(field.name, x, in_place=in_place, file=file))
-        if given.ys:
+        if wanted.ys:
             for y, name, field in zip(found.ys, found.y_names, wanted.ys, strict=True):
                 ys.append(target_column(y, field, name, self._first, _file_of(y)))
             made += ys
             made += weight_columns(found.weights, ys, wanted, self._class_weight)
         self._columns = made
+        if self.keeps_targets:
+            self._targets = targets_as_given(found, _file_of)
 
     def begin(self) -> Generator[Batch]:
         """Begin a pass in the next order."""
@@ -127,7 +132,7 @@ class ArraySource:
 
     def _pass(self, order: Order, skipped: int) -> Generator[Batch]:
         """Yield the batches of a pass, all as one object that is updated in place."""
-        batch = Batch(self._columns, self.weights, self.lengths)
+        batch = Batch(self._columns, self.weights, self.lengths, self._targets)
         samples, size = self._samples, self._batch_size
         for start in range(skipped * size, samples, size):
             rows = slice(start, min(start + size, samples))

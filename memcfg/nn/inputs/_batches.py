@@ -23,6 +23,7 @@ __all__ = [
     "ClassWeights",
     "Column",
     "Rows",
+    "Targets",
     "as_numbers",
     "is_worth",
     "lies_well",
@@ -119,18 +120,31 @@ class ClassWeights(Column):
         out[...] = found
 
 
+Targets = tuple[list[Column], list[Column]]
+
+
 class Batch:
     """Rows of columns: samples and, except for prediction, y and sample weights."""
 
-    __slots__ = ("columns", "in_place", "lengths", "rows", "size", "weights")
+    __slots__ = (
+        "columns",
+        "in_place",
+        "lengths",
+        "rows",
+        "size",
+        "targets",
+        "weights",
+    )
 
     def __init__(
         self,
         columns: Sequence[Column],
         weights: tuple[Shape, ...] = (),
         lengths: tuple[int, ...] = (),
+        targets: Targets | None = None,
     ) -> None:
         self.columns = columns
+        self.targets = targets  # y and weights as they were given, for evaluators
         self.lengths = lengths  # of the axes of x that have any length
         self.weights = weights  # per-sample shapes of the last columns
         self.in_place = False
@@ -180,7 +194,7 @@ class Batch:
 
     def release(self) -> None:
         """Drop the arrays."""
-        self.columns = ()  # a released batch is not read again
+        self.columns, self.targets = (), None  # a released batch is not read again
 
 
 def is_worth(array: Array) -> bool:

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from memcfg.data.rows._file_rows import FileColumn
     from memcfg.nn.inputs._array_checks import Field
+    from memcfg.nn.inputs._batches import Targets
     from memcfg.nn.layers._layer import Shape
 
 __all__ = [
@@ -32,6 +34,7 @@ __all__ = [
     "columns",
     "samples",
     "samples_of",
+    "targets_as_given",
     "targets_of",
     "weight_columns",
 ]
@@ -191,6 +194,17 @@ def weight_columns(
         own = weights[0] if weights else None
         return [class_weights(_weight_names(1)[0], table, ys[0], wanted.ys[0], own)]
     return [Column(n, array) for n, array in zip(names, weights, strict=True)]
+
+
+def targets_as_given(
+    found: Samples, file_of: Callable[[Any], FileColumn | None] = lambda _: None
+) -> Targets:
+    """Return y and sample weights as columns that no loss has shaped."""
+    ys = [
+        Column(name, array, file=file_of(array))
+        for name, array in zip(found.y_names, found.ys, strict=True)
+    ]
+    return ys, [Column("sample_weight", array) for array in found.weights]
 
 
 def _weight_names(count: int) -> list[str]:

@@ -25,7 +25,7 @@ from memcfg.nn.inputs._elements import (
     unpack,
     weights_of,
 )
-from memcfg.nn.inputs._samples import columns, samples
+from memcfg.nn.inputs._samples import columns, samples, targets_as_given
 from memcfg.nn.loading._py_dataset import Epochs, PyDataset
 from memcfg.runtime import with_margin
 from memcfg.units import align_up
@@ -142,6 +142,7 @@ class StreamSource:
         self._labelled = labelled
         self._class_weight = class_weight
         self._wanted = wanted
+        self.keeps_targets = False  # whether batches have y as it was given
         self._begun: StreamPass | None = None
         self._last: StreamPass | None = None
         self.lengths: tuple[int, ...] = ()  # of axes of any length, set by `peek`
@@ -239,7 +240,8 @@ class StreamSource:
             return Batch(read, shapes)
         wanted = wanted.of(result)
         made = columns(result, wanted, table, in_place=True)
-        return Batch(made, shapes, wanted.lengths)
+        targets = targets_as_given(result) if self.keeps_targets else None
+        return Batch(made, shapes, wanted.lengths, targets)
 
 
 class StreamPass:

@@ -44,11 +44,13 @@ from memcfg.nn.training._predictions import lies_outside
 from memcfg.nn.training._totals import Totals
 from memcfg.nn.training._tracing import (
     KINDS,
+    OutputMasks,
     ProgramKey,
     Rank,
     Share,
     TraceSpec,
     input_names,
+    masks_of,
     shares_of,
     trace,
 )
@@ -117,6 +119,7 @@ class _Ready:
         "scalar",
         "size",
         "weights",
+        "with_outputs",
     )
 
     def __init__(self, key: ProgramKey, program: Program) -> None:
@@ -124,6 +127,7 @@ class _Ready:
         self.kind, self.size, self.lengths = key.kind, key.batch_size, key.lengths
         self.weights = key.weights
         self.has_share = key.has_share
+        self.with_outputs = key.with_outputs
         self.program = program
         # Set for planned programs only: an unplanned one frees its buffers each step.
         self.inputs: dict[str, Array] | None = None
@@ -184,6 +188,7 @@ class Session:
         self.past_fallbacks: deque[Fallback] = deque(maxlen=_PAST_FALLBACKS)
         self.refused: ProgramKey | None = None  # the last program with no way to run
         self._shares: dict[tuple[Shape, ...], tuple[Share, ...]] = {}
+        self._masks: dict[tuple[int, ...], OutputMasks] = {}  # by lengths of axes
         self.lock = lock
         self.lent = False  # whether another model has newer values of shared layers
         self._gather = gather  # copies the newer values back
@@ -311,6 +316,16 @@ class Session:
     def network_at(self, lengths: tuple[int, ...]) -> Network:
         """Return the network for batches of some lengths."""
         return self._spec.network.at(lengths)
+
+    def masks(self, lengths: tuple[int, ...]) -> OutputMasks:
+        """Return the masks that layers give to outputs of batches of some lengths."""
+        if lengths not in self._masks:
+            with self.lock.turn():
+                found = masks_of(self._spec.at(lengths))
+            while len(self._masks) >= _KEPT_OF_ANY_LENGTH:
+                del self._masks[next(iter(self._masks))]
+            self._masks[lengths] = found
+        return self._masks[lengths]
 
     @property
     def is_open(self) -> bool:
@@ -528,7 +543,8 @@ class Session:
 
     def require(self, wanted: Sequence[ProgramKey], promised: int = 0) -> None:
         """Load programs, the most important first; if one is missing, load them all."""
-        if self.distribution is not None:
+        alone = all(key.with_outputs for key in wanted)
+        if self.distribution is not None and not alone:
             self.distribution.require(wanted, promised)
         else:
             self.require_alone(wanted, promised)
@@ -1097,6 +1113,7 @@ class Session:
             and result.weights == weights
             and not result.has_share
             and result.lengths == lengths
+            and not result.with_outputs
             and (kind != "train" or self._lead == result.key)
         )
 
@@ -1108,16 +1125,25 @@ class Session:
         *,
         guard: bool = False,
         results: Rows | None = None,
+        with_outputs: bool = False,
     ) -> tuple[bool, tuple[Any, ...]]:
-        """Run a program on a batch, whose outputs go into `results` if given.
+        """Run a program on a batch, whose last outputs go into `results` if given.
 
         Returns whether the program ran to the end; with `guard`, a loss that is not
-        finite stops it. Without `results`, the second value holds the losses, which
-        are means, and the sums of the metrics; with `results`, it is empty.
+        finite stops it. The second value holds what is not copied: the losses, which
+        are means, and the sums of the metrics. `with_outputs` is that of `ProgramKey`.
         """
-        if self.distribution is not None and kind != "predict":
+        alone = kind == "predict" or with_outputs  # outputs of a batch are of one rank
+        if self.distribution is not None and not alone:
             return self.distribution.step(kind, batch, optimizer, guard)
-        return self.step_alone(kind, batch, optimizer, guard=guard, results=results)
+        return self.step_alone(
+            kind,
+            batch,
+            optimizer,
+            guard=guard,
+            results=results,
+            with_outputs=with_outputs,
+        )
 
     def step_alone(
         self,
@@ -1127,6 +1153,7 @@ class Session:
         *,
         guard: bool = False,
         results: Rows | None = None,
+        with_outputs: bool = False,
         advances: bool = True,
     ) -> tuple[bool, tuple[Any, ...]]:
         """Run a program as `step` does, whatever the distribution.
@@ -1145,9 +1172,16 @@ class Session:
                 or ready.has_share
                 or ready.lengths != batch.lengths
                 or (ready.weights != batch.weights and kind != "predict")
+                or ready.with_outputs != with_outputs
             ):
                 weights = () if kind == "predict" else batch.weights
-                key = ProgramKey(kind, batch.size, weights, lengths=batch.lengths)
+                key = ProgramKey(
+                    kind,
+                    batch.size,
+                    weights,
+                    lengths=batch.lengths,
+                    with_outputs=with_outputs,
+                )
                 if batch.lengths:
                     self._count_lengths(batch.lengths)
                 self._require_missing(key)
@@ -1521,14 +1555,14 @@ class Session:
 
     def _collect(self, ready: _Ready, results: Rows | None) -> tuple[Any, ...]:
         found = self._outputs(ready) if ready.outputs is None else ready.outputs
-        if results is not None:
-            written = {output for output, _ in ready.outside}
-            arrays = enumerate(results.arrays())
-            left = [array for output, array in arrays if output not in written]
-            for array, output in zip(left, found, strict=False):
-                array[...] = output
-            return ()
-        return tuple(np.array(each) if each.ndim else float(each) for each in found)
+        arrays = [] if results is None else results.arrays()
+        written = {output for output, _ in ready.outside}
+        left = [each for output, each in enumerate(arrays) if output not in written]
+        first = len(found) - len(left)
+        for array, output in zip(left, found[first:], strict=True):
+            array[...] = output
+        values = found[:first]
+        return tuple(np.array(each) if each.ndim else float(each) for each in values)
 
     def _inputs(self, ready: _Ready) -> dict[str, Array]:
         """Return views of the inputs that a program reads, by name."""
@@ -1552,8 +1586,12 @@ class Session:
 
     def _output_names(self, ready: _Ready) -> list[str]:
         graph = ready.program.graph
-        kept = graph.keep[: self._spec.count_outputs(ready.kind)]
-        return [graph.tensors[i].name for i in kept]
+        count = self._spec.count_outputs(ready.kind)
+        if count is not None and ready.with_outputs:
+            outputs = len(self._spec.network.outputs)
+            count += 0 if ready.kind == "predict" else outputs
+            count += len(self.masks(ready.lengths).shapes)
+        return [graph.tensors[i].name for i in graph.keep[:count]]
 
 
 def _wanted_by(spec: TraceSpec, tables: Mapping[str, Table]) -> Wanted:

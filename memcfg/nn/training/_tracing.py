@@ -37,11 +37,13 @@ if TYPE_CHECKING:
 
 __all__ = [
     "KINDS",
+    "OutputMasks",
     "ProgramKey",
     "Rank",
     "Share",
     "TraceSpec",
     "input_names",
+    "masks_of",
     "move_averages",
     "penalty",
     "shares_of",
@@ -81,6 +83,13 @@ class Rank(NamedTuple):
         return {"group": self.group, "ranks": self.size, "work_bytes": work}
 
 
+class OutputMasks(NamedTuple):
+    """The masks that layers give to outputs, each listed once."""
+
+    places: tuple[int | None, ...]  # which of them each output has
+    shapes: tuple[Shape, ...]  # per sample
+
+
 class ProgramKey(NamedTuple):
     """The kind of a program and the size of its batches.
 
@@ -88,7 +97,8 @@ class ProgramKey(NamedTuple):
     in training, of the gradient; the last part updates the weights. ``count`` programs
     return what losses divide by, where that depends on the data. A program of one of
     several `ranks` computes its share of a batch, and sums results and gradients over
-    the ranks.
+    the ranks. `with_outputs`, results are followed by the outputs, unless they are
+    them, and by the masks of outputs.
     """
 
     kind: str  # one of KINDS
@@ -98,6 +108,7 @@ class ProgramKey(NamedTuple):
     parts: int = 1
     lengths: tuple[int, ...] = ()  # of the axes of inputs that have any length
     ranks: int = 1
+    with_outputs: bool = False
 
     @property
     def has_share(self) -> bool:
@@ -117,7 +128,8 @@ class ProgramKey(NamedTuple):
             shown = "x".join(map(str, self.lengths))
             size += f", length{'s' * (len(self.lengths) > 1)} {shown}"
         ranks = f", one of {self.ranks} ranks" if self.ranks > 1 else ""
-        return f"{self.kind}, {size}{weighted}{micro}{ranks}"
+        outputs = ", with outputs" * self.with_outputs
+        return f"{self.kind}, {size}{weighted}{micro}{ranks}{outputs}"
 
 
 def input_names(kind: str, count: int) -> list[str]:
@@ -195,6 +207,18 @@ def shares_of(spec: TraceSpec, key: ProgramKey) -> tuple[Share, ...]:
     return tuple(Share(rows, len(counts)) for rows, counts in tracer.rules)
 
 
+def masks_of(spec: TraceSpec) -> OutputMasks:
+    """Return the masks of the outputs of a network without axes of any length."""
+    size = spec.network.inputs[0].node.batch_size or 2
+    tracer = _Trace(spec, ProgramKey("predict", size))
+    tracer._forward()
+    found = tracer.distinct_masks()
+    return OutputMasks(
+        tuple(None if mask is None else found.index(mask) for mask in tracer.masks),
+        tuple(tracer.builder.shape(mask)[1:] for mask in found),
+    )
+
+
 def trace_layers(network: Network) -> None:
     """Trace the layers as `predict` does, so that what fails there fails early."""
     size = network.inputs[0].node.batch_size or 1
@@ -250,7 +274,7 @@ class _Trace:
     def graph(self, has: Callable[[str], bool]) -> Graph:
         outputs = self._forward()
         if self.key.kind == "predict":
-            keep, updated = outputs, self._move()
+            keep, updated = [*outputs], self._move()
         elif self.key.kind == "count":
             self._loss(outputs)
             keep, updated = [each for _, row in self.rules for each in row], []
@@ -260,6 +284,9 @@ class _Trace:
             updated = self._updates(loss=own[0]) if self.training else self._move()
             if keep[0] != own[0] and self.training:
                 self.builder.note_loss(keep[0], instead_of=own[0])
+        if self.key.with_outputs:
+            more = [] if self.key.kind == "predict" else outputs
+            keep = [*keep, *more, *self.distinct_masks()]
         built = self.builder.build(keep=[*keep, *updated])
         graph = simplify(built, has, differentiates=self.training)
         return read_concatenations(hoist_updates(graph)) if updated else graph
@@ -340,6 +367,10 @@ class _Trace:
             for name, tensor in (scope.rewritten or {}).items()
         }
         return [self.builder.cast(values[each], "float32") for each in network.outputs]
+
+    def distinct_masks(self) -> list[int]:
+        """Return the masks of outputs, each once."""
+        return list(dict.fromkeys(mask for mask in self.masks if mask is not None))
 
     def _float32(self, mask: int | None) -> int | None:
         return None if mask is None else self.builder.cast(mask, "float32")

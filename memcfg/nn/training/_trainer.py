@@ -11,12 +11,14 @@ from memcfg.nn.training._progress import Progress
 from memcfg.workspaces import gc
 
 if TYPE_CHECKING:
-    from collections.abc import Container
+    from collections.abc import Callable, Container
     from typing import Any
 
     from memcfg.nn.callbacks import CallbackList, History
+    from memcfg.nn.inputs._batches import Batch
     from memcfg.nn.inputs._feed import Feed
     from memcfg.nn.training._compile_config import CompileConfig
+    from memcfg.nn.training._evaluations import Evaluations
     from memcfg.nn.training._predictions import Predictions
     from memcfg.nn.training._session import Session
     from memcfg.nn.training._totals import Totals
@@ -114,12 +116,38 @@ class Trainer:
         feed: Feed,
         verbose: int,
         callbacks: CallbackList,
+        evaluations: Evaluations | None = None,
     ) -> dict[str, float]:
-        """Return the loss and metrics on data."""
+        """Return loss and metrics on data, which evaluators see in the same pass."""
         with Progress(verbose, feed.steps) as progress:
-            logs = self._pass(session, feed, callbacks, progress).logs()
+            totals = self._pass(session, feed, callbacks, progress, evaluations)
+            logs = totals.logs()
             progress.finish(logs)
         return logs
+
+    def do_evaluation(
+        self,
+        add: Callable[[Any], object],  # runs a batch and has its outputs evaluated
+        feed: Feed,
+        verbose: int,
+        callbacks: CallbackList,
+    ) -> None:
+        """Pass data through the model once for evaluators."""
+        begin = callbacks.hooks("on_test_batch_begin")
+        end = callbacks.hooks("on_test_batch_end")
+        callbacks("on_test_begin", {})
+        with Progress(verbose, feed.steps) as progress:
+            for step, batch in enumerate(feed.epoch()):
+                for hook in begin:
+                    hook(step, {})
+                add(batch)
+                if gc.window.due < inf:  # without a window there is no call
+                    gc.between_steps()
+                progress.step()
+                for hook in end:
+                    hook(step, {})
+            progress.finish({})
+        callbacks("on_test_end", {})
 
     def predict(
         self,
@@ -190,15 +218,22 @@ class Trainer:
         feed: Feed,
         callbacks: CallbackList,
         progress: Progress | None = None,
+        evaluations: Evaluations | None = None,
     ) -> Totals:
         totals = session.totals()
+
+        def step_on(batch: Batch) -> tuple[Any, ...]:
+            if evaluations is not None:
+                return evaluations.step(session, "evaluate", batch)
+            return session.step("evaluate", batch)[1]
+
         begin = callbacks.hooks("on_test_batch_begin")
         end = callbacks.hooks("on_test_batch_end")
         callbacks("on_test_begin", {})
         for step, batch in enumerate(feed.epoch()):
             for hook in begin:
                 hook(step, {})
-            totals.add(batch.size, session.step("evaluate", batch)[1])
+            totals.add(batch.size, step_on(batch))
             if gc.window.due < inf:  # without a window there is no call
                 gc.between_steps()
             if progress is not None:

@@ -182,7 +182,15 @@ class Division(NamedTuple):
         parts = -(-whole.batch_size // self.size) if kind == "train" else 2
         if kind in ("predict", "count"):
             parts = 1
-        return ProgramKey(kind, size, whole.weights, parts, whole.lengths)
+        outputs = whole.with_outputs and kind != "count"
+        return ProgramKey(
+            kind,
+            size,
+            whole.weights,
+            parts,
+            whole.lengths,
+            with_outputs=outputs,
+        )
 
 
 @dataclass(frozen=True)
