@@ -2032,6 +2032,9 @@ class RecallAtPrecision(_AtRates):
 class AUC(_AtRates):
     """The area under the ROC or precision-recall curve, from counts at thresholds.
 
+    Targets have the shape of the output, or are integer labels of its classes, which
+    count as one-hot.
+
     Parameters
     ----------
     num_thresholds : int, default 200
@@ -2174,6 +2177,24 @@ class AUC(_AtRates):
                 f"{' and '.join(map(str, named))} labels"
             )
         return None
+
+    def trace(
+        self, builder: Builder, y_true: int, y_pred: int, sample_weight: int | None
+    ) -> tuple[int, ...]:
+        """Append the counts; see `Metric.trace`. Integer labels become one-hot."""
+        classes = builder.shape(y_pred)[-1:]
+        sparse = (*builder.shape(y_true), *classes) == builder.shape(y_pred)
+        if sparse and builder.dtype(y_true) == "int32":
+            terms = Terms(builder, self.name)
+            y_true = terms("one_hot", (y_true,), {"depth": classes[0]})
+        return super().trace(builder, y_true, y_pred, sample_weight)
+
+    def _matching(self, y_true: Any, y_pred: Any) -> Any:
+        """Return targets in the shape of the output, or labels of its classes."""
+        shape, lead = tuple(y_true.shape), tuple(y_pred.shape[:-1])
+        if y_pred.shape[-1] > 1 and lead and shape in (lead, (*lead, 1)):
+            return losses.in_dtype(losses.in_shape(y_true, lead), "int32")
+        return super()._matching(y_true, y_pred)
 
     def result(self, sums: _Sums) -> float:
         """Return the area, or the mean of those of labels."""

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from objectives import Traced
+from sklearn.metrics import roc_auc_score
 
 import memcfg as mc
 from memcfg.nn.losses import Target
@@ -227,6 +228,41 @@ def test_areas_of_other_curves():
         assert found == pytest.approx(expected), (curve, method)
     assert measured(metrics.AUC(curve="PR"), (t, t)) == pytest.approx(1, abs=0.01)
     assert measured(metrics.AUC(curve="PRGAIN"), (t, t)) == pytest.approx(1, abs=0.01)
+
+
+@pytest.mark.parametrize(
+    "arguments", [{}, {"multi_label": True}, {"curve": "PR"}, {"thresholds": [0.3]}]
+)
+def test_auc_reads_integer_labels_of_many_classes(arguments):
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 100)
+    outputs, weights = rng.random((2, 100, 3), np.float32)
+    weights, hot = weights[:, 0], np.eye(3, dtype=np.float32)[labels]
+    sparse, column, dense = (metrics.AUC(**arguments) for _ in range(3))
+    expected = dense(hot, outputs, weights)
+    assert sparse(labels, outputs, weights) == expected
+    assert column(labels[:, None], outputs, weights) == expected
+    if arguments.get("multi_label"):
+        exact = roc_auc_score(hot, outputs, sample_weight=weights)
+        assert expected == pytest.approx(exact, abs=0.01)
+
+
+def test_auc_is_a_metric_of_a_sparse_loss():
+    rng = np.random.default_rng(1)
+    x, y = rng.random((60, 4), np.float32), rng.integers(0, 3, 60)
+    model = mc.nn.Sequential([mc.nn.Input((4,)), mc.nn.Dense(3, activation="softmax")])
+    several = metrics.AUC(multi_label=True, name="several")
+    found = []
+    for loss, target in (
+        ("sparse_categorical_crossentropy", y),
+        ("categorical_crossentropy", np.eye(3, dtype=np.float32)[y]),
+    ):
+        model.compile("sgd", loss, metrics=["AUC", several])
+        logs = model.evaluate(x, target, verbose=0, return_dict=True)
+        found.append((logs["AUC"], logs["several"]))
+    assert found[0] == found[1]
+    outputs = model.predict(x, verbose=0)
+    assert found[0][1] == pytest.approx(roc_auc_score(np.eye(3)[y], outputs), abs=0.01)
 
 
 def test_rates_where_another_is_enough():
