@@ -44,9 +44,8 @@ constexpr double kEndless = 1e9;
 
 lane_stalled stalled(double timeout) {
   std::ostringstream told;
-  told << "a copy has not got on for " << timeout
-       << " s: what it copies to or from may "
-       << "hang";
+  told << "a copy or collective has not got on for " << timeout
+       << " s: what it waits for may hang";
   return lane_stalled(told.str());
 }
 

@@ -232,17 +232,20 @@ void Program::note_accesses(const std::vector<Access>& accesses) {
 }
 
 // Pre: the kernel is kept alive.
-Kernel::RunState* Program::state_of(const Kernel& kernel) {
-  const auto found = states_.find(&kernel);
+Kernel::RunState* Program::state_of(const Kernel& kernel, std::size_t queue) {
+  const std::pair key(&kernel, queue);
+  const auto found = states_.find(key);
   if (found != states_.end()) return found->second.get();
-  return states_.emplace(&kernel, kernel.make_run_state()).first->second.get();
+  return states_.emplace(key, kernel.make_run_state()).first->second.get();
 }
 
 std::size_t Program::compute(std::shared_ptr<const Kernel> kernel,
                              const std::vector<Place>& places,
                              const std::vector<Bytes>& sizes,
-                             std::optional<Place> scratch) {
+                             std::optional<Place> scratch,
+                             std::size_t queue) {
   const Turn turn(*this);
+  check_queue(queue);
   if (kernel == nullptr) throw std::invalid_argument("no kernel");
   const auto& declared = kernel->operands();
   if (places.size() != declared.size() || sizes.size() != declared.size()) {
@@ -269,6 +272,7 @@ std::size_t Program::compute(std::shared_ptr<const Kernel> kernel,
                                 " bytes of scratch");
   }
   Instruction made;
+  made.queue = queue;
   if (needed > 0) {
     made.scratch = place(*scratch, needed);
     require_kernel_space(scratch->space);
@@ -277,9 +281,10 @@ std::size_t Program::compute(std::shared_ptr<const Kernel> kernel,
   }
   kernels_.push_back(std::move(kernel));
   made.kernel = kernels_.back().get();
-  made.state = state_of(*made.kernel);
-  derive_waits(0, accesses);
+  made.state = state_of(*made.kernel, queue);
+  derive_waits(queue, accesses);
   const std::size_t index = append(made, places);
+  if (queue != 0) note_accesses(accesses);
   if (needed > 0 && users_[scratch->space].buffer != nullptr) {
     users_[scratch->space].scratch.emplace_back(index, scratch->offset);
   }
@@ -626,13 +631,19 @@ void Program::begin_run(bool traced) {
   for (const auto& lane : lanes_) lane->expect(max_threads());
   std::fill(last_.begin(), last_.end(), 0);
   protected_ = false;
+  lane_failed_at_ = kNone;
+  lane_called_ = false;
   failed_ = false;
   began_ = nanoseconds();
 }
 
-void Program::note_failure(const std::string& text) noexcept {
+void Program::note_failure(std::size_t index,
+                           const std::string& text,
+                           bool called) noexcept {
   const std::lock_guard<std::mutex> lock(failure_mutex_);
   if (failed_) return;
+  if (instructions_[index].kind == Kind::compute) lane_failed_at_ = index;
+  lane_called_ = called;
   try {
     failure_ = text;
   } catch (const std::bad_alloc&) {
@@ -643,6 +654,8 @@ void Program::note_failure(const std::string& text) noexcept {
 
 void Program::throw_failure() {
   const std::lock_guard<std::mutex> lock(failure_mutex_);
+  failed_at_ = lane_failed_at_;
+  if (lane_called_) throw callback_raised();
   throw kernel_failure(failure_);
 }
 
@@ -717,6 +730,9 @@ void Program::run_on_lane(void* context, std::size_t index) noexcept {
   Program& program = *static_cast<Program*>(context);
   if (program.failed_) return;
   if (program.jitter_ > 0) program.sleep_a_little();
+  // A kernel is alone on its thread: others compute meanwhile.
+  const bool computes = program.instructions_[index].kind == Kind::compute;
+  const ThreadCount count(computes ? 1 : 0);
   try {
     const std::chrono::steady_clock::time_point begin =
         std::chrono::steady_clock::now();
@@ -724,8 +740,10 @@ void Program::run_on_lane(void* context, std::size_t index) noexcept {
     program.execute_one(index);
     program.keep_to_bandwidth(index, begin);
     if (program.traced_) program.spans_[index].end = program.now();
+  } catch (const callback_raised& error) {
+    program.note_failure(index, error.what(), true);
   } catch (const std::exception& error) {
-    program.note_failure(error.what());
+    program.note_failure(index, error.what(), false);
   }
 }
 

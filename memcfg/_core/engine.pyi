@@ -613,6 +613,7 @@ class Program:
         places: Sequence[_Place],
         sizes: Sequence[int],
         scratch: _Place | None,
+        queue: int = 0,
     ) -> int: ...
     def copy(self, queue: int, source: _Place, target: _Place, nbytes: int) -> int: ...
     def encode(

@@ -387,10 +387,15 @@ def make_packing(
     return tuple(found.value().operands), pack, kernel, unpack, layout
 
 
-cdef int call_back(void* context, void* const* operands) except -1 with gil:
+# A lane's thread has no Python state that would keep an exception: the kernel does.
+cdef int call_back(void* context, void* const* operands) noexcept with gil:
     cdef CallbackKernel kernel = <CallbackKernel>context
     cdef size_t i
-    kernel.function(*[<uintptr_t>operands[i] for i in range(kernel.count)])
+    try:
+        kernel.function(*[<uintptr_t>operands[i] for i in range(kernel.count)])
+    except BaseException as error:
+        kernel.raised = error
+        return -1
     return 0
 
 
@@ -400,6 +405,7 @@ cdef class CallbackKernel:
 
     cdef shared_ptr[native.Kernel] core
     cdef object function
+    cdef object raised  # by the function, until a program's run raises it
     cdef size_t count  # operands
 
     def __cinit__(self, function, inputs=(), outputs=()):
@@ -465,10 +471,10 @@ cdef class ProgramBuffer:
 
 @cython.final
 cdef class Lane:
-    """A queue with a thread of its own that copies, in order; programs share it.
+    """A queue with a thread of its own, which copies or computes in order.
 
     With a bandwidth, in bytes a second, no copy ends sooner than its bytes take. With a
-    timeout, in seconds, a program's run fails when a copy has not got on for so long.
+    timeout, in seconds, a program's run fails when a task has not got on for so long.
     """
 
     cdef shared_ptr[native.Lane] core
@@ -633,6 +639,8 @@ cdef class Program:
     cdef readonly Arena arena
     cdef readonly tuple spaces  # kept alive: C++ borrows an arena's pool
     cdef list kernels  # kept alive: a callback's C++ side only borrows its object
+    cdef dict callbacks  # by instruction
+    cdef bint failed  # whether the last run failed, so that callbacks may have raised
     cdef dict buffers  # resources by space
     cdef dict bound  # by input: a view that keeps the bytes that are read elsewhere
     cdef size_t whole  # from this instruction on nothing interrupts a run
@@ -658,6 +666,7 @@ cdef class Program:
         self.arena = arena
         self.spaces = tuple(spaces)
         self.kernels = []
+        self.callbacks = {}
         self.buffers = {}
         self.bound = {}
         self.whole = <size_t>-1
@@ -673,8 +682,9 @@ cdef class Program:
         unended.kept = self.kernels
         _unended.append(unended)
 
-    def compute(self, kernel, places, sizes, scratch):
+    def compute(self, kernel, places, sizes, scratch, queue=0):
         """Append a kernel whose inputs, then outputs, lie at these places."""
+        cdef size_t own_queue = as_size(queue, "a queue")
         cdef shared_ptr[native.Kernel] shared
         cdef optional[native.Place] own
         cdef vector[native.Place] operands
@@ -693,9 +703,11 @@ cdef class Program:
         for size in sizes:
             lengths.push_back(as_size(size, "a size"))
         self.kernels.append(kernel)  # first: what runs must be alive
-        index = self.core.get().compute(shared, operands, lengths, own)
-        if isinstance(kernel, CallbackKernel) and index >= self.whole:
-            self.calls_back = True
+        index = self.core.get().compute(shared, operands, lengths, own, own_queue)
+        if isinstance(kernel, CallbackKernel):
+            self.callbacks[index] = kernel
+            if index >= self.whole and own_queue == 0:
+                self.calls_back = True
         return index
 
     def copy(self, queue, source, target, nbytes):
@@ -827,7 +839,7 @@ cdef class Program:
 
     @property
     def failed_at(self):
-        """The instruction at which the last run failed; None if none of queue 0 did."""
+        """The instruction or kernel on a lane where the last run failed, or None."""
         cdef size_t index = self.core.get().failed_at()
         return None if index == <size_t>-1 else index
 
@@ -918,6 +930,25 @@ cdef class Program:
                 )
         return stopped
 
+    cdef object find_raised(self):
+        """Return what a callback has raised that ended the last run, or None."""
+        cdef size_t index = self.core.get().failed_at()
+        cdef CallbackKernel kernel = self.callbacks.get(index)
+        raised = None if kernel is None else kernel.raised
+        self.failed = True
+        self.forget_raised()
+        self.failed = True  # a lane that was left may still raise
+        return raised
+
+    cdef int forget_raised(self) except -1:
+        """Let go of what callbacks raised in a run that failed."""
+        cdef CallbackKernel kernel
+        if self.failed:
+            for kernel in self.callbacks.values():
+                kernel.raised = None
+            self.failed = False
+        return 0
+
     def least_seconds(self):
         """Return the least seconds that each instruction took in timed runs."""
         return self.least
@@ -930,11 +961,20 @@ cdef class Program:
         Counter counter,
         vector[native.Span]* spans,
     ) except -2:
-        cdef int64_t stopped
-        with nogil:
-            stopped = self.core.get().run(
-                check_guards, _threads, begin, end, spans
-            )
+        cdef int64_t stopped = -1
+        self.forget_raised()
+        raised = None
+        try:
+            with nogil:
+                stopped = self.core.get().run(
+                    check_guards, _threads, begin, end, spans
+                )
+        except BaseException:
+            raised = self.find_raised()
+            if raised is None:
+                raise
+        if raised is not None:  # not while another is handled, which it would refer to
+            raise raised
         if counter is not None and stopped == -1:
             counter.value += 1
         return stopped
@@ -948,14 +988,22 @@ cdef class Program:
         if resource is not None:
             watched = resource.core.get()
             counts = &in_use
+        self.forget_raised()
+        raised = None
         acquire(_running)
         try:
             with nogil:
                 seconds = self.core.get().run_timed(
                     _threads, watched, counts
                 )
+        except BaseException:
+            raised = self.find_raised()
+            if raised is None:
+                raise
         finally:
             _running.leave()
+        if raised is not None:
+            raise raised
         if resource is None:
             return seconds
         return seconds, in_use
@@ -963,12 +1011,20 @@ cdef class Program:
     def run_traced(self):
         """Run to the end, guards unchecked: (queue, begin, end) of each, in seconds."""
         cdef vector[native.Span] spans
+        self.forget_raised()
+        raised = None
         acquire(_running)
         try:
             with nogil:
                 spans = self.core.get().run_traced(_threads)
+        except BaseException:
+            raised = self.find_raised()
+            if raised is None:
+                raise
         finally:
             _running.leave()
+        if raised is not None:
+            raise raised
         return [
             (self.queue_of(index), spans[index].begin, spans[index].end)
             for index in range(spans.size())

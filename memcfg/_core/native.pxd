@@ -551,7 +551,7 @@ cdef extern from "memcfg/codec.hpp" namespace "memcfg" nogil:
 cdef extern from "memcfg/program.hpp" namespace "memcfg" nogil:
     cdef cppclass CallbackKernel(Kernel):
         CallbackKernel(
-            int (*function)(void*, void* const*) except -1,
+            int (*function)(void*, void* const*) noexcept,
             void* context,
             const Sizes& sizes,
         ) except +raise_failure
@@ -584,6 +584,7 @@ cdef extern from "memcfg/program.hpp" namespace "memcfg" nogil:
             const vector[Place]& places,
             const vector[size_t]& sizes,
             optional[Place] scratch,
+            size_t queue,
         ) except +raise_failure
         size_t copy(
             size_t queue, Place source, Place target, size_t size

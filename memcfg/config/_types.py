@@ -113,9 +113,9 @@ class LogicalDeviceConfiguration:
         string is exact (``"2GB"``). None is no limit. One for each tier. Refused for a
         real GPU.
     lane_timeout : float or None, default None
-        Seconds after which a step fails if a copy to or from a file makes no progress,
-        such as on a disk that hangs; 1e9 or more is never. None is 300. Refused for a
-        real GPU.
+        Seconds after which a step fails if a copy to or from a file, or a collective of
+        several ranks, makes no progress, such as on a disk that hangs; 1e9 or more is
+        never. None is 300. Refused for a real GPU.
 
     Raises
     ------

@@ -424,13 +424,20 @@ class Device(Protocol):
             it.
         """
 
-    def program(self, arena: Arena, tiers: Mapping[str, TierSpace]) -> Any:
+    def program(
+        self, arena: Arena, tiers: Mapping[str, TierSpace], *, network: bool = False
+    ) -> Any:
         """Make an empty program.
 
         Space 0 is the arena, and spaces 1, 2, ... are the tiers. Queue 0 computes; tier
-        number n has queue 1 + 2n for copies out and 2 + 2n for copies in. The
-        instructions are compute, copy, encode, decode, record, wait, guard and protect,
-        and if `space` is ``"host"``, allocate and free of buffers of the pool
+        number n has queue 1 + 2n for copies out and 2 + 2n for copies in. With a
+        network, the queue behind those runs collectives: `compute` takes the queue as
+        its last argument, and a kernel there runs beside others until it is waited for.
+        If the function of a kernel raises, `run` raises the same exception, whatever
+        the queue.
+
+        The instructions are compute, copy, encode, decode, record, wait, guard and
+        protect, and if `space` is ``"host"``, allocate and free of buffers of the pool
         (`add_buffer`). Operands are (space, offset). The methods are those of the CPU's
         program; `bind` returns False if it cannot read the host's memory.
 
@@ -440,6 +447,14 @@ class Device(Protocol):
             Memory of the pool.
         tiers : mapping of str to TierSpace
             The memory that `tier_memory` returned, by tier.
+        network : bool, default False
+            Whether the program has the queue of collectives. Programs of one arena
+            share it, and no others, since ranks wait for each other there.
+
+        Raises
+        ------
+        KernelError
+            If the device has no such queue.
         """
 
     def describe_kernels(self) -> str:

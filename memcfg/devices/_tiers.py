@@ -73,8 +73,8 @@ class Spill:
         The only tiers to use, in order of preference. Empty for all that such devices
         have.
     timeout : float, default 300.0
-        Seconds after which a file copy without progress is an error; infinity for
-        never.
+        Seconds after which a file copy, or a collective, without progress is an error;
+        infinity for never.
     """
 
     places: tuple[SpillPlace, ...] = ()

@@ -87,12 +87,12 @@ def assert_close(found, expected):
         np.testing.assert_allclose(*arrays, rtol=1e-5, atol=1e-5)
 
 
-def add(device, program, arena, a, b, c):
+def add(device, program, arena, a, b, c, *queue):
     """Append c = a + b, of vectors."""
     kernel = device.kernels.make("add", {}, [VECTOR, VECTOR], [VECTOR])
     places = [a, b, c]
     bound = kernel.instruction()
-    return program.compute(bound, places, [64] * 3, None)
+    return program.compute(bound, places, [64] * 3, None, *queue)
 
 
 def lanes(device, arena, *tiers):
@@ -255,6 +255,34 @@ def test_what_goes_to_a_tier_comes_back(device, arena, tier):
         device.write(arena, 0, ones(2))
         assert program.run() == -1
         assert read(device, arena, 256).tolist() == [4] * 16
+
+
+def test_kernels_on_the_network_run_in_order_beside_others(device, arena):
+    tiers = {"host": device.tier_memory("host", 4096, tag="test")}
+    if not has_bits_of_cpu(device):  # a GPU
+        with pytest.raises(KernelError, match="no queue for collectives"):
+            device.program(arena, tiers, network=True)
+        return
+    program = device.program(arena, tiers, network=True)
+    program.set_jitter(3, 2000)
+    first = add(device, program, arena, 0, 0, 64, 3)
+    second = add(device, program, arena, 64, 0, 128, 3)
+    beside = add(device, program, arena, 0, 0, 192)
+    program.wait(0, second)
+    add(device, program, arena, 128, 192, 256)
+    add(device, program, arena, 256, 256, 0, 3)  # over what was read: waits are derived
+    add(device, program, arena, 0, 0, 320)
+    assert [program.queue_of(each) for each in (first, second, beside)] == [3, 3, 0]
+    with pytest.raises(ValueError, match="no queue 4"):
+        add(device, program, arena, 0, 0, 64, 4)
+    for _ in range(2):
+        device.write(arena, 0, ones())
+        assert program.run() == -1
+        assert read(device, arena, 256).tolist() == [5] * 16
+        assert read(device, arena, 320).tolist() == [20] * 16
+    program.fail_at(second)
+    with pytest.raises(KernelError):
+        program.run()
 
 
 def test_encodings_come_back(device, arena):

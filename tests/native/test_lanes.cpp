@@ -274,6 +274,132 @@ TEST(a_fault_in_any_instruction_leaves_what_is_protected) {
   }
 }
 
+namespace {
+
+// y = x + 1, late if asked; touches its scratch. What runs on a lane may hang.
+class Slow final : public Kernel {
+ public:
+  explicit Slow(int milliseconds = 0, Bytes scratch = 0)
+      : Kernel({{4}, {4}}), milliseconds_(milliseconds), scratch_(scratch) {}
+  Bytes scratch_bytes() const noexcept override { return scratch_; }
+  std::unique_ptr<RunState> make_run_state() const override {
+    ++states;
+    return nullptr;
+  }
+  void run(void* const* operands, void* scratch, RunState*) const override {
+    while (hangs) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    std::this_thread::sleep_for(std::chrono::milliseconds(milliseconds_));
+    if (scratch != nullptr) std::memset(scratch, 0, scratch_);
+    *static_cast<float*>(operands[1]) = *static_cast<float*>(operands[0]) + 1.0F;
+  }
+  mutable int states = 0;
+  std::atomic<bool> hangs{false};
+
+ private:
+  int milliseconds_;
+  Bytes scratch_;
+};
+
+}  // namespace
+
+TEST(kernels_run_on_lanes_beside_others) {
+  Machine m;
+  const auto slow = std::make_shared<Slow>(3);
+  const std::size_t sum = m.program.compute(slow, {0, 64}, {4, 4}, std::nullopt, kOut);
+  const std::size_t beside = m.add(128, 192);
+  const std::size_t wait = m.program.wait(0, sum);
+  m.add(64, 256);
+  m.program.compute(slow, {256, 320}, {4, 4}, std::nullopt);
+  CHECK(m.program.queue_of(sum) == kOut && m.program.size() == 5);
+  CHECK(slow->states == 2);  // one for each queue that may run it meanwhile
+  for (int step = 0; step < 3; ++step) {
+    at(*m.arena, 64) = 0.0F;
+    const auto spans = m.program.run_traced(1);
+    CHECK(at(*m.arena, 320) == 3.0F && at(*m.arena, 192) == 1.0F);
+    CHECK(spans[beside].begin < spans[sum].end && spans[wait].end >= spans[sum].end);
+  }
+  CHECK(m.program.run_timed(1)[sum] >= 0.003 && at(*m.arena, 320) == 3.0F);
+}
+
+TEST(waits_for_kernels_on_lanes_are_derived) {
+  Machine m;
+  const auto slow = std::make_shared<Slow>(3, 64);
+  const auto size_after = [&](std::size_t instruction) {
+    static_cast<void>(instruction);
+    return m.program.size();
+  };
+  const Program::Place scratch = 512;
+  m.program.compute(slow, {0, 64}, {4, 4}, scratch, kOut);
+  CHECK(size_after(m.add(0, 128)) == 2);    // both read
+  CHECK(size_after(m.add(192, 512)) == 4);  // over its scratch
+  m.program.compute(slow, {0, 64}, {4, 4}, scratch, kOut);
+  CHECK(size_after(m.add(64, 192)) == 7);  // its result
+  m.program.compute(slow, {0, 64}, {4, 4}, scratch, kOut);
+  CHECK(size_after(m.add(256, 0)) == 10);  // over what it reads
+  m.program.compute(slow, {0, 64}, {4, 4}, scratch, kOut);
+  CHECK(size_after(m.program.compute(slow, {64, 0}, {4, 4}, scratch, kOut)) == 12);
+  m.program.copy(kIn, {1, 0}, {0, 64}, 64);  // a lane waits for both on another
+  CHECK(m.program.size() == 15);
+  CHECK(m.program.run(true, 1) == Program::kEnded);
+  CHECK_THROWS(std::invalid_argument,
+               m.program.compute(slow, {0, 64}, {4, 4}, scratch, 3));
+  CHECK(m.program.size() == 15);
+}
+
+TEST(a_kernel_that_fails_on_a_lane_ends_the_run_and_is_named) {
+  for (const bool calls : {false, true}) {
+    Machine m;
+    m.program.protect(64, {2, 0});
+    m.add(0, 0);
+    static std::atomic<bool> fails;
+    fails = true;
+    std::shared_ptr<Kernel> kernel = std::make_shared<Fails>();
+    if (calls) {
+      kernel = std::make_shared<memcfg::CallbackKernel>(
+          [](void*, void* const*) { return fails ? -1 : 0; }, nullptr);
+    }
+    const std::size_t failed = m.program.compute(kernel, {}, {}, std::nullopt, kOut);
+    m.add(64, 128);
+    for (int round = 0; round < 2; ++round) {
+      at(*m.arena, 0) = 5.0F;
+      try {
+        m.program.run(true, 1);
+        CHECK(false);
+      } catch (const memcfg::kernel_failure& error) {
+        CHECK(!calls &&
+              std::string(error.what()) == "instruction 2 failed: no such row");
+      } catch (const memcfg::callback_raised&) {
+        CHECK(calls);
+      }
+      CHECK(at(*m.arena, 0) == 5.0F && m.program.failed_at() == failed);
+    }
+    fails = false;
+    if (calls) {
+      CHECK(m.program.run(true, 1) == Program::kEnded && at(*m.arena, 0) == 6.0F);
+      CHECK(m.program.failed_at() == Program::kNone);
+    }
+  }
+}
+
+TEST(random_programs_with_kernels_on_lanes_give_the_same_bytes) {
+  std::mt19937 random(7);
+  for (int round = 0; round < 20; ++round) {
+    Machine one, other;
+    other.program.set_jitter(static_cast<std::uint32_t>(random()), 200);
+    const auto slow = std::make_shared<Slow>();
+    for (int i = 0; i < 40; ++i) {
+      const Offset from = random() % 6 * 64, to = random() % 6 * 64;
+      if (from == to) continue;
+      const std::size_t queue = random() % 3;
+      one.program.compute(slow, {from, to}, {4, 4}, std::nullopt);
+      other.program.compute(slow, {from, to}, {4, 4}, std::nullopt, queue);
+    }
+    CHECK(one.program.run(true, 1) == Program::kEnded);
+    CHECK(other.program.run(true, 1) == Program::kEnded);
+    CHECK(std::memcmp(one.arena->base(), other.arena->base(), 6 * 64) == 0);
+  }
+}
+
 TEST(a_guard_ends_the_copies_too) {
   Machine m;
   m.remote->milliseconds = 5;
@@ -403,6 +529,22 @@ TEST(a_lane_that_hangs_fails_the_run_and_gives_the_state_back) {
   CHECK(at(*m.arena, 0) == 1.0F);
   CHECK(told(m.program).empty());
   CHECK(at(*m.arena, 0) == 2.0F && at(*m.arena, 256) == 8.0F);
+}
+
+TEST(a_kernel_that_hangs_on_a_lane_fails_the_run_and_gives_the_state_back) {
+  Hanging m;
+  const auto slow = std::make_shared<Slow>();
+  m.program.protect(64, {2, 0});
+  m.program.compute(std::make_shared<AddOne>(), {0, 0}, {4, 4}, std::nullopt);
+  const std::size_t sum =
+      m.program.compute(slow, {64, 128}, {4, 4}, std::nullopt, kOut);
+  m.program.wait(0, sum);
+  at(*m.arena, 0) = 1.0F;
+  slow->hangs = true;
+  CHECK(says(told(m.program), "has not got on for 0.5 s"));
+  CHECK(at(*m.arena, 0) == 1.0F && !m.program.ended());
+  slow->hangs = false;
+  CHECK(ends(m.program) && told(m.program).empty() && at(*m.arena, 0) == 2.0F);
 }
 
 TEST(other_programs_of_the_arena_wait_for_a_lane_that_hangs) {

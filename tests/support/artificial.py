@@ -196,8 +196,8 @@ class ArtificialDevice:
     def copy_rate(self, tier):
         return 0.0  # it has no room
 
-    def program(self, arena, tiers):
-        return ArtificialProgram(self, arena, list(tiers.values()))
+    def program(self, arena, tiers, *, network=False):
+        return ArtificialProgram(self, arena, list(tiers.values()), network)
 
 
 @dataclass
@@ -221,10 +221,11 @@ def here(place):
 class ArtificialProgram:
     """Instructions on queues that are all threads; a run issues them and waits."""
 
-    def __init__(self, device, arena, tiers):
+    def __init__(self, device, arena, tiers, network=False):
         self.device = device
         self.arena = arena
         self.tiers = tiers
+        self.queues = 1 + 2 * len(tiers) + network
         self.instructions: list[Instruction] = []
         self.failing: int | None = None
         self.least: list[float] = []
@@ -250,7 +251,7 @@ class ArtificialProgram:
             raise ValueError(f"{nbytes} bytes at offset {offset} leave the space")
 
     def check_queue(self, queue):
-        if not 0 <= queue <= 2 * len(self.tiers):
+        if not 0 <= queue < self.queues:
             raise ValueError(f"there is no queue {queue}")
 
     def add(self, kind, queue, work, touches, touch=None):
@@ -266,7 +267,8 @@ class ArtificialProgram:
         self.instructions.append(made)
         return len(self.instructions) - 1
 
-    def compute(self, kernel, places, sizes, scratch):
+    def compute(self, kernel, places, sizes, scratch, queue=0):
+        self.check_queue(queue)
         offsets = [here(place) for place in places]
         scratch_offset = None if scratch is None else here(scratch)
         sizes = list(sizes)
@@ -296,7 +298,7 @@ class ArtificialProgram:
             if room:
                 self.bank(0).cells(scratch_offset + room - 1, 1)[:] = 0xC7
 
-        return self.add("compute", 0, work, touches, touch)
+        return self.add("compute", queue, work, touches, touch)
 
     def copy(self, queue, source, target, nbytes):
         self.check_queue(queue)

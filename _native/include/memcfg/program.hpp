@@ -4,11 +4,11 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -43,9 +43,10 @@ class CallbackKernel final : public Kernel {
 //
 // Space 0 is the arena. Kernels work on its bytes and on those of buffers, spaces that
 // are taken from a resource in a step or before it. Queue 0 is `compute`, which runs
-// inline, in the calling thread; the others are lanes, whose threads copy meanwhile. An
-// instruction of a lane begins when the loop has come to it and those before it on its
-// lane are done. It is its own event: `wait` names it.
+// inline, in the calling thread; the others are lanes, whose threads copy, or run
+// kernels that wait for others, meanwhile. An instruction of a lane begins when the
+// loop has come to it and those before it on its lane are done. It is its own event:
+// `wait` names it.
 //
 // What an instruction touches is known when it is added, so no wait can be forgotten:
 // one that would touch bytes that a lane may still write, or write bytes that a lane
@@ -103,11 +104,13 @@ class Program {
 
   // A kernel. Operands: inputs, then outputs, each with `sizes[i]` bytes from
   // `places[i]` in the arena or a buffer. Refused also when they are not as many as the
-  // kernel declares, one has fewer bytes, or scratch is missing.
+  // kernel declares, one has fewer bytes, or scratch is missing. On a lane it has one
+  // OpenMP thread, and the lane's bandwidth is not its.
   std::size_t compute(std::shared_ptr<const Kernel> kernel,
                       const std::vector<Place>& places,
                       const std::vector<Bytes>& sizes,
-                      std::optional<Place> scratch);
+                      std::optional<Place> scratch,
+                      std::size_t queue = 0);
   // A copy between places that do not overlap.
   std::size_t copy(std::size_t queue, Place from, Place to, Bytes size);
   // Encodes `size` bytes of the arena into at most `capacity` bytes of it, or back.
@@ -180,7 +183,8 @@ class Program {
   // Runs with at most `threads` OpenMP threads (0: as many as OpenMP would). Returns
   // kEnded, or the index of the instruction that is the guard that stopped it; every
   // lane is done by then. Throws kernel_failure with the instruction's index,
-  // callback_raised, or std::runtime_error when another thread is in it.
+  // callback_raised, on whichever queue, or std::runtime_error when another thread is
+  // in it.
   //
   // Throws kernel_failure, too, if a lane has stalled. What it does then may go on: the
   // program must not go before `ended`, and runs of its arena's programs throw until
@@ -211,8 +215,8 @@ class Program {
   std::vector<Span> run_traced(int threads);
 
   std::size_t size() const noexcept { return instructions_.size(); }
-  // The instruction of the compute queue at which the last run failed; kNone: it did
-  // not.
+  // The instruction of the compute queue, or the kernel on a lane, at which the last
+  // run failed; kNone: it did not, or at a copy.
   std::size_t failed_at() const noexcept { return failed_at_; }
   std::size_t queue_of(std::size_t instruction) const;
   // Of an encoding. Throws std::invalid_argument where it is none.
@@ -295,7 +299,7 @@ class Program {
   std::size_t append_buffer(Kind kind, std::size_t space);
   Space& check_place(Place place, Bytes size) const;
   void check_queue(std::size_t queue) const;
-  Kernel::RunState* state_of(const Kernel& kernel);
+  Kernel::RunState* state_of(const Kernel& kernel, std::size_t queue);
   std::size_t append(const Instruction& instruction,
                      const std::vector<Place>& operands = {});
   std::size_t append_transfer(Kind kind,
@@ -321,7 +325,7 @@ class Program {
   void keep_to_bandwidth(std::size_t index,
                          std::chrono::steady_clock::time_point begin);
   void sleep_a_little() noexcept;
-  void note_failure(const std::string& text) noexcept;
+  void note_failure(std::size_t index, const std::string& text, bool called) noexcept;
   void throw_failure();
   void begin_run(bool traced);
   void require_nothing_left();
@@ -342,8 +346,9 @@ class Program {
   std::vector<Transfer> transfers_;
   std::vector<Input> inputs_;
   std::vector<std::shared_ptr<const Kernel>> kernels_;  // keeps them alive
-  // This program's own, by kernel: its instructions run one after another.
-  std::unordered_map<const Kernel*, std::unique_ptr<Kernel::RunState>> states_;
+  // This program's own, by kernel and queue, whose instructions run one after another.
+  std::map<std::pair<const Kernel*, std::size_t>, std::unique_ptr<Kernel::RunState>>
+      states_;
 
   // While it is built: what lanes touch, and up to which instruction of each queue each
   // other queue has waited.
@@ -362,6 +367,8 @@ class Program {
   std::atomic<bool> failed_{false};
   std::mutex failure_mutex_;
   std::string failure_;
+  std::size_t lane_failed_at_ = kNone;  // the kernel on a lane that failed first
+  bool lane_called_ = false;            // it was a callback that raised
   std::size_t failing_ = kNone;
   std::size_t failed_at_ = kNone;
   std::uint32_t jitter_ = 0;  // microseconds

@@ -6,6 +6,7 @@ import tempfile
 from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 
@@ -81,6 +82,7 @@ class CpuDevice(Device):
         """Change the tiers for swapped tensors, with new lanes to measure."""
         super().use_spill(spill)
         self._lanes: dict[tuple[str, str], Lane] = {}  # by tier and direction
+        self._networks: WeakKeyDictionary[Arena, Lane] = WeakKeyDictionary()
         self._copy_times = AlgorithmTimes()
 
     def _folder(self, tier: str) -> str:
@@ -144,16 +146,28 @@ class CpuDevice(Device):
         return copy_rate(self, tier, self._copy_times, make, machine)
 
     def program(
-        self, arena: Arena, tiers: Mapping[str, Arena | ScratchFile]
+        self,
+        arena: Arena,
+        tiers: Mapping[str, Arena | ScratchFile],
+        *,
+        network: bool = False,
     ) -> Program:
-        """Make an empty program, which uses the device's lanes."""
+        """Make an empty program, which uses the device's lanes.
+
+        The queue of collectives is the arena's: two ranks may share a device.
+        """
         lanes = [(tier, way) for tier in tiers for way in ("out", "in")]
         for lane in lanes:
             if lane not in self._lanes:
                 # Copies within memory always end.
                 timeout = None if lane[0] == "host" else self.spill.timeout
                 self._lanes[lane] = Lane(self.spill.at(lane[0]).bandwidth, timeout)
-        return Program(arena, tiers.values(), [self._lanes[lane] for lane in lanes])
+        used = [self._lanes[lane] for lane in lanes]
+        if network:
+            if arena not in self._networks:
+                self._networks[arena] = Lane(None, self.spill.timeout)
+            used.append(self._networks[arena])
+        return Program(arena, tiers.values(), used)
 
     def describe_kernels(self) -> str:
         """Return a sentence on the kernels; KernelError if they cannot be loaded."""

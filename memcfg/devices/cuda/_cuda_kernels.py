@@ -28,6 +28,7 @@ from memcfg.devices.cuda.libraries._cublaslt import (
 )
 from memcfg.devices.cuda.libraries._cudnn import ChosenConvolution, Cudnn
 from memcfg.errors import KernelError
+from memcfg.ops.collectives import COLLECTIVES
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -241,6 +242,11 @@ class CudaKernels(KernelTable):
         algorithm: str | None = None,
     ) -> CudaKernel:
         """Make the kernel of one op; nothing is compiled yet."""
+        if op_type in COLLECTIVES:
+            raise KernelError(
+                f"{op_type!r} does not run on a GPU: collectives need operands that "
+                "the host can address. Train on CPUs, or on one GPU"
+            )
         op = (op_type, attributes, inputs, outputs)
         generated = cuda_source(*op)  # checks the operands
         works: Iterator[_Work] = iter([generated])

@@ -24,6 +24,7 @@ from memcfg.devices.cuda._mapped_space import MappedSpace
 from memcfg.devices.cuda._nvcc import compile_with_nvcc
 from memcfg.devices.cuda.libraries._cublaslt import load_cublaslt
 from memcfg.devices.cuda.libraries._cudnn import load_cudnn
+from memcfg.errors import KernelError
 from memcfg.memory import Pool
 
 if TYPE_CHECKING:
@@ -169,8 +170,12 @@ class CudaDevice(Device):
 
         return copy_rate(self, tier, self._modules.times, make)
 
-    def program(self, arena: Arena, tiers: Mapping[str, TierSpace]) -> CudaProgram:
-        """Make an empty program with its own streams."""
+    def program(
+        self, arena: Arena, tiers: Mapping[str, TierSpace], *, network: bool = False
+    ) -> CudaProgram:
+        """Make an empty program with its own streams; KernelError with a network."""
+        if network:
+            raise KernelError(f"{self.name} has no queue for collectives: plan on CPUs")
         spaces = list(tiers.values())
         return CudaProgram(arena, spaces, self.kernels, self.host_pool, self.priority)
 
