@@ -13,11 +13,22 @@ from memcfg.graph._builder import Builder
 from memcfg.graph._cost import (
     NOMINAL_CODECS,
     NOMINAL_COPY,
+    NOMINAL_LINK,
     memory_seconds,
     nominal_seconds_of,
 )
 from memcfg.graph._gradients import gradients
-from memcfg.graph._graph import PHASES, ROLES, TIMES, Algorithm, Graph, Op, Tensor, Tier
+from memcfg.graph._graph import (
+    PHASES,
+    ROLES,
+    TIMES,
+    Algorithm,
+    Graph,
+    Link,
+    Op,
+    Tensor,
+    Tier,
+)
 from memcfg.graph._profiles import PROFILES, Profile, with_profile
 from memcfg.graph.rewrites._concatenations import (
     read_concatenations,
@@ -46,6 +57,7 @@ from memcfg.graph.rewrites._wide_kernels import read_wide_kernels
 __all__ = [
     "NOMINAL_CODECS",
     "NOMINAL_COPY",
+    "NOMINAL_LINK",
     "PHASES",
     "PROFILES",
     "ROLES",
@@ -54,6 +66,7 @@ __all__ = [
     "Allowance",
     "Builder",
     "Graph",
+    "Link",
     "Op",
     "Profile",
     "Tensor",

@@ -12,6 +12,7 @@ from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from memcfg.graph._graph import Link
 from memcfg.ops import Spec
 from memcfg.ops._dtypes import item_bytes
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = [
     "NOMINAL_CODECS",
     "NOMINAL_COPY",
+    "NOMINAL_LINK",
     "CodecSpeed",
     "memory_seconds",
     "nominal_seconds",
@@ -36,6 +38,7 @@ _SECONDS_PER_OP = 1e-6  # kernel launch
 NOMINAL_COPY: Mapping[str, float] = MappingProxyType(
     {"host": 5e9, "file": 1e9}  # bytes/s: half the memory bandwidth; a disk
 )
+NOMINAL_LINK = Link(50e-6, 1.25e9)  # Ethernet of 10 Gbit/s
 
 
 class CodecSpeed(NamedTuple):

@@ -31,6 +31,7 @@ __all__ = [
     "TIMES",
     "Algorithm",
     "Graph",
+    "Link",
     "Op",
     "Tensor",
     "Tier",
@@ -176,6 +177,22 @@ class Tier:
     is_measured: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Link:
+    """The network between the ranks of a group, over which collectives run.
+
+    Parameters
+    ----------
+    seconds : float
+        The latency of a collective.
+    bytes_per_second : float
+        Bytes that each rank sends, and receives, per second; 0 if they take no time.
+    """
+
+    seconds: float
+    bytes_per_second: float
+
+
 @dataclass(frozen=True)
 class Graph:
     """One step: tensors, ops in topological order, and the tensors to keep.
@@ -204,6 +221,9 @@ class Graph:
         Ids of tensors that lie in arrays of the caller while a step runs: results, and
         what is reshaped to them. They have no bytes in the arena, so their `nbytes` is
         0. Not part of the interchange format.
+    link : Link or None, default None
+        The network of the step's collectives; None if unknown. Not part of the
+        interchange format, and ignored in comparisons.
 
     Raises
     ------
@@ -224,6 +244,7 @@ class Graph:
     times: str = field(default="nominal", compare=False)
     tiers: tuple[Tier, ...] = field(default=(), compare=False)
     outside: tuple[int, ...] = ()
+    link: Link | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
         self.check()

@@ -20,6 +20,7 @@ from memcfg.plan import (
     Free,
     Plan,
     Predicted,
+    Start,
     SwapIn,
     SwapOut,
     Wait,
@@ -144,6 +145,30 @@ def test_operands_that_may_be_left_out_are_version_two():
         Plan.from_json(json.dumps(document))
 
 
+def test_started_collectives_are_version_three():
+    plan = Plan.from_json(EXAMPLE)
+    actions = (Start(3, None, 64), SwapOut(5, "host", 0), Start(4, "ring"), Wait(0))
+    text = replace(plan, actions=actions, lossy=("fp8",)).to_json()
+    document = json.loads(text)
+    assert document["format"] == "memcfg.plan/3"
+    assert document["actions"] == [
+        ["start", 3, None, 64],
+        ["swap_out", 5, "host", 0],
+        ["start", 4, "ring", None],
+        ["wait", 0],
+    ]
+    assert Plan.from_json(text).actions == actions
+    with pytest.raises(FormatError, match="'start' takes 3 operands, not 2"):
+        Plan.from_json(json.dumps(document | {"actions": [["start", 3, None]]}))
+    for older in ("memcfg.plan/2", "memcfg.plan/1"):
+        old = document | {"format": older, "actions": [["start", 3, None, 64]]}
+        del old["lossy"]
+        with pytest.raises(
+            FormatError, match="unknown action 'start'; there are alloc"
+        ):
+            Plan.from_json(json.dumps(old))
+
+
 def test_lossy_codecs_are_listed_in_version_two():
     plan = replace(Plan.from_json(EXAMPLE), lossy=("mask", "fp8"))
     document = json.loads(plan.to_json())
@@ -212,7 +237,8 @@ def predicted(**fields) -> str:
         ('{"format": "memcfg.plan/1",\n "graph": }', "line 2 column 11"),
         ("[]", "no 'format' key"),
         ("{}", "no 'format' key"),
-        (changed(format="memcfg.plan/3"), "'memcfg.plan/3'; .* reads 'memcfg.plan/2'"),
+        (changed(format="memcfg.plan/4"), "'memcfg.plan/4'; .* reads 'memcfg.plan/3'"),
+        (changed(format="memcfg.plan/3"), "'swap_out' takes 3 operands, not 2"),
         (changed(format="memcfg.plan/2"), "'swap_out' takes 3 operands, not 2"),
         (changed(actions=[["swap_in", 1, "host", 0]]), "takes 2 operands, not 3"),
         (second([["swap_in", 1, "host", -64]]), "action 0: offset should be a whole"),

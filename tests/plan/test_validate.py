@@ -25,6 +25,7 @@ from memcfg.plan import (
     Free,
     Plan,
     Predicted,
+    Start,
     SwapIn,
     SwapOut,
     Wait,
@@ -180,8 +181,10 @@ def test_each_broken_rule_is_named(actions, words):
         ((SwapIn(Y, "host"),), "has no buffer to be copied into"),
         ((SwapOut(X, "host"), Wait(2), SwapIn(X, "host")), "overwrites tensor 0"),
         ((SwapOut(X, "host"), Wait(2), SwapIn(X, "disk")), "no copy on 'disk'"),
-        ((Wait(0),), "which is not an earlier copy"),
-        ((Wait(7),), "which is not an earlier copy"),
+        ((Wait(0),), "which is not an earlier copy or start"),
+        ((Wait(7),), "which is not an earlier copy or start"),
+        ((Start(7),), "no op 7"),
+        ((Alloc(Y, 128), Start(0)), "is 'f', which is no collective"),
         ((Encode(Y, "jpeg", 8, 128),), "reads tensor 1 ('y')"),
         ((Encode(X, "jpeg", 8, 96),), "nonnegative multiple of 64"),
         ((Encode(X, "jpeg", 8, 64),), "overlaps tensor 0 ('x')"),
@@ -204,6 +207,114 @@ def test_a_copy_on_its_way_in_is_not_read_or_freed():
     assert "freed while it is being copied" in found(*middle, Free(Y))
     unwaited = (*GOOD[:4], SwapOut(Y, "host"), Alloc(Z, 64), SwapIn(Y, "host"))
     assert "no copy on 'host' that was waited for" in found(*unwaited)
+
+
+def meeting(collectives="fgh", readers=()) -> Graph:
+    """The graph, whose ops of these names are collectives, and a reader of y."""
+    kinds = dict.fromkeys(collectives, "all_reduce")
+    step = graph()
+    ops = (replace(op, type=kinds.get(op.name, op.type)) for op in step.ops)
+    more = (Op("r", "r", "backward", (tensor,), (5,)) for tensor in readers)
+    tensors = (*step.tensors, Tensor("v", 64, "activation"))
+    return replace(step, tensors=tensors[: 5 + len(readers)], ops=(*ops, *more))
+
+
+def amid(*actions, collectives="fgh", readers=(), peak=256) -> str:
+    """Violations of actions behind the start of f, at action 3."""
+    step = meeting(collectives, readers)
+    started = (*TOP, Alloc(Y, 128), Start(0), *actions)
+    return "\n".join(violations(step, plan(*started, peak=peak)))
+
+
+REST = (Alloc(Z, 192), Compute(1, None, 256), *UPDATE)
+
+
+def test_starts_are_right_when_they_are_waited_for():
+    assert amid(Wait(3), *REST, collectives="f", peak=320) == ""
+    later = (Alloc(Z, 192), Start(1, None, 256), Wait(3), Free(X), Wait(5), Free(Y))
+    assert amid(*later, *UPDATE, peak=320) == ""
+    assert amid(*later[:2], Wait(5), Free(Z), Wait(3), collectives="fg", peak=320)
+    # an inline collective runs behind those before it, and may read what they write
+    assert amid(*REST, Wait(3), collectives="fg", peak=320).startswith("action 7")
+    assert amid(*REST[:2], Wait(3), *UPDATE, collectives="fg", peak=320) == ""
+
+
+def test_collectives_may_take_over_what_those_before_them_use():
+    """x -> f -> y in x's bytes -> h in y's: all in flight at once."""
+    tensors = (Tensor("x", 64, "input"), *(Tensor(n, 64, "activation") for n in "yz"))
+    ops = [
+        Op(name, "all_reduce", "forward", (i,), (i + 1,), in_place=((i, i + 1),))
+        for i, name in enumerate("fh")
+    ]
+    step = Graph("g", tensors, tuple(ops), (2,))
+    first = (Alloc(0, 0), Alias(1, 0), Start(0), Free(0))
+    second = (Alias(2, 1), Start(1), Free(1))
+    right = (*first, *second, Wait(2), Wait(5))
+    assert violations(step, plan(*right, peak=64)) == []
+    backward = (*first, *second, Wait(5), Wait(2))
+    assert violations(step, plan(*backward, peak=64)) == []
+    text, _ = violations(step, plan(*right[:-1], peak=64))
+    assert text == "at the end: the collective 'h' was not waited for"
+    plain = replace(step, ops=(ops[0], replace(ops[1], type="h")))
+    inline = (*first, Alias(2, 1), Compute(1), Free(1), Wait(2))
+    found = violations(plain, plan(*inline, peak=64))
+    assert found == [
+        "action 5 (compute 'h'): reads tensor 1 ('y'), whose collective was not waited "
+        "for",
+        "action 5 (compute 'h'): overwrites tensor 1 ('y') while a collective uses it",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("actions", "words"),
+    [
+        (REST, "reads tensor 1 ('y'), whose collective was not waited for"),
+        ((Free(X),), "frees tensor 0 ('x') while a collective uses it"),
+        ((Free(Y),), "frees tensor 1 ('y') while a collective uses it"),
+        ((SwapOut(X, "host"),), "copies tensor 0 ('x') while a collective uses it"),
+        ((SwapOut(Y, "host"),), "reads tensor 1 ('y'), whose collective was not"),
+        ((SwapIn(Y, "host"),), "copies tensor 1 ('y') while a collective uses it"),
+        ((Encode(X, "m", 8, 192),), "encodes tensor 0 ('x') while a collective uses"),
+        ((Encode(Y, "m", 8, 192),), "reads tensor 1 ('y'), whose collective was not"),
+        ((Start(0),), "overwrites tensor 1 ('y'), which is resident"),
+        (UPDATE, "op 0 ('f') was not computed"),
+        ((), "at the end: the collective 'f' was not waited for"),
+    ],
+)
+def test_each_broken_rule_of_a_start_is_named(actions, words):
+    assert words in amid(*actions, collectives="f")
+
+
+def test_the_scratch_of_a_start_is_in_use_until_its_wait():
+    started = (Wait(3), Alloc(Z, 192), Start(1, None, 256))
+    text = "the scratch of 'g' at [256, 320)"
+    assert text in amid(*started, Encode(X, "m", 8, 256), Wait(6), peak=320)
+    assert text not in amid(*started, Wait(6), Encode(X, "m", 8, 256), peak=320)
+    loads = Plan("g", "hand", None, 64, Predicted(384), (), places=False)
+    alive = (*TOP, Alloc(Y, 0), Compute(0), Alloc(Z, 0), Start(1, None, 0))
+    late = (*alive, Encode(X, "m", 8, 0), Free(X), Wait(5), *UPDATE)
+    assert violations(meeting(), replace(loads, actions=late)) == []
+    early = (*alive, Wait(5), Encode(X, "m", 8, 0), Free(X), *UPDATE)
+    loads = replace(loads, predicted=Predicted(320))
+    assert violations(meeting(), replace(loads, actions=early)) == []
+
+
+def test_what_a_collective_reads_may_be_read_meanwhile():
+    read = (Alloc(5, 320), Compute(3), Wait(3), *REST)
+    assert amid(*read, collectives="f", readers=(X,), peak=384) == ""
+    read = (Alias(5, X), Compute(3), Free(X), Wait(3), *REST)
+    found = amid(*read, collectives="f", readers=(X,), peak=384)
+    assert "overwrites tensor 0 ('x') while a collective uses it" in found
+
+
+def test_the_times_of_collectives_are_not_those_of_ops():
+    ops = (replace(op, seconds=2.0) for op in meeting("f").ops)
+    step = replace(meeting("f"), ops=tuple(ops))
+    actions = (*TOP, Alloc(Y, 128), Start(0), Wait(3), *REST)
+    made = plan(*actions, peak=320)
+    for seconds, right in ((4.0, True), (6.0, False)):
+        claims = Predicted(320, seconds=seconds, stall_seconds=1.0)
+        assert (violations(step, replace(made, predicted=claims)) == []) is right
 
 
 def test_the_room_of_a_state_belongs_to_its_update():

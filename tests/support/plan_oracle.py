@@ -6,11 +6,13 @@ with a run in which every tensor has bytes of its own. Where the format leaves a
 open, the worst one is taken: an op overwrites its outputs and its scratch before it
 reads an input that it may not overwrite, what lies outside of the state is lost between
 two steps, and a copy is made when it begins or when it is waited for. Copies on other
-tiers lie in bytes of those, where the plan says so.
+tiers lie in bytes of those, where the plan says so. Collectives that are started run at
+their start or at their wait, in order, and write until then.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from hashlib import shake_128
 from typing import TYPE_CHECKING
 
@@ -21,6 +23,7 @@ from memcfg.plan import (
     Decode,
     Encode,
     Free,
+    Start,
     SwapIn,
     SwapOut,
     Wait,
@@ -31,6 +34,7 @@ if TYPE_CHECKING:
     from memcfg.plan import Plan
 
 LINE = 64  # bytes; kernels read and write whole lines
+COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast")
 
 
 class WrongPlanError(Exception):
@@ -107,13 +111,25 @@ def check(graph: Graph, plan: Plan, steps: int = 3) -> None:
             machine.run(step, values)
 
 
+@dataclass
+class _Job:
+    """A computation of an op, at addresses."""
+
+    index: int
+    op: Op
+    where: dict[int, int]  # by tensor
+    nbytes: int  # of scratch
+    scratch: int | None
+    results: dict[int, bytes] = field(default_factory=dict)  # by tensor
+
+
 class _Machine:
     """An arena, and who lies where in it."""
 
     def __init__(self, graph: Graph, plan: Plan, *, late: bool) -> None:
         self.graph = graph
         self.plan = plan
-        self.late = late  # when copies are made
+        self.late = late  # when copies are made, and collectives run
         self.arena = bytearray(rounded(plan.peak_bytes))
         self.noise = 0
         self.state: dict[int, int] = {}
@@ -154,8 +170,10 @@ class _Machine:
         nbytes = self.graph.tensors[tensor].nbytes
         return bytes(self.arena[self.span(self.address(tensor), nbytes)])
 
-    def expect(self, tensor: int) -> None:
-        if self.read(tensor) != self.values[tensor]:
+    def expect(self, tensor: int, offset: int | None = None) -> None:
+        nbytes = self.graph.tensors[tensor].nbytes
+        place = self.address(tensor) if offset is None else offset
+        if bytes(self.arena[self.span(place, nbytes)]) != self.values[tensor]:
             self.wrong(f"tensor {tensor} has other bytes")
 
     # -- a step ----------------------------------------------------------------
@@ -168,6 +186,7 @@ class _Machine:
         self.encoded: dict[int, tuple[Encode, bytes, bytes | None, bytes]] = {}
         self.away: dict[tuple[int, str], tuple[int | None, bytes]] = {}
         self.arrived: set[int] = set()  # copies that were waited for
+        self.flying: list[tuple[int, _Job]] = []  # collectives that were not, by action
         self.tiers = {tier: bytearray() for tier in self.tiers}
         self.spoil(self.front, max(0, len(self.arena) - self.front))
         first = {
@@ -198,8 +217,10 @@ class _Machine:
                     del self.where[tensor]
                 elif self.encoded.pop(tensor, None) is None:
                     self.wrong(f"tensor {tensor} is not there")
-            case Compute(index, algorithm, scratch):
-                self.compute(index, algorithm, scratch)
+            case Start():
+                self.start(action)
+            case Compute():
+                self.compute(action)
             case Encode():
                 self.encode(action)
             case Decode(tensor, offset):
@@ -208,6 +229,8 @@ class _Machine:
                 self.address(tensor)
                 if not self.late:
                     self.copy(action)
+            case Wait(target) if isinstance(self.plan.actions[target], Start):
+                self.end(target)
             case Wait(target) if self.late and target not in self.arrived:
                 self.arrived.add(target)
                 self.copy(self.plan.actions[target])
@@ -274,20 +297,58 @@ class _Machine:
             return value
         return bytes(self.tiers[action.tier][offset : offset + len(value)])
 
-    def compute(self, index: int, algorithm: str | None, scratch: int | None) -> None:
-        op = self.graph.ops[index]
-        nbytes = self.scratch(op, algorithm)
-        if op.phase == "forward" and index not in self.runs:
-            self.untouched()  # its output may be a loss at which the step ends
+    def compute(self, action: Compute) -> None:
+        if self.graph.ops[action.op].type in COLLECTIVES:
+            self.end()  # those before it
+        self.work(self.job(action))
+
+    def start(self, action: Start) -> None:
+        job = self.job(action)
+        if job.op.type not in COLLECTIVES:
+            self.wrong("it is no collective")
+        if self.late:
+            self.spoil_results(job)
+        else:
+            self.work(job)
+        self.flying.append((self.index, job))
+
+    def end(self, target: int | None = None) -> None:
+        """End the collectives up to the one that an action started, or all."""
+        while target in (None, *(n for n, _ in self.flying)) and self.flying:
+            _, job = self.flying.pop(0)
+            if self.late:
+                self.work(job)
+                continue
+            for each in (job, *(later for _, later in self.flying)):  # in order
+                for output, value in each.results.items():
+                    self.write(each.where[output], value)
+                self.spoil_scratch(each)
+
+    def job(self, action: Compute) -> _Job:
+        op = self.graph.ops[action.op]
         where = {t: self.address(t) for t in (*op.inputs, *op.outputs)}
-        for output in op.outputs:
-            pairs = [i for i, o in op.in_place if o == output]
+        nbytes = self.scratch(op, action.algorithm)
+        return _Job(action.op, op, where, nbytes, action.scratch_offset)
+
+    def spoil_results(self, job: _Job) -> None:
+        where = job.where
+        for output in job.op.outputs:
+            pairs = [i for i, o in job.op.in_place if o == output]
             if all(where[i] != where[output] for i in pairs):  # else read before
                 self.spoil(where[output], self.graph.tensors[output].nbytes)
-        if nbytes:
-            self.spoil(scratch, nbytes)
+        self.spoil_scratch(job)
+
+    def spoil_scratch(self, job: _Job) -> None:
+        if job.nbytes:
+            self.spoil(job.scratch, job.nbytes)
+
+    def work(self, job: _Job) -> None:
+        index, op, where = job.index, job.op, job.where
+        if op.phase == "forward" and index not in self.runs:
+            self.untouched()  # its output may be a loss at which the step ends
+        self.spoil_results(job)
         for tensor in op.inputs:
-            self.expect(tensor)
+            self.expect(tensor, where[tensor])
         run = self.runs[index] = self.runs.get(index, -1) + 1
         kept = {*self.graph.keep} & {*self.graph.losses}
         if run and not kept.isdisjoint(op.outputs):
@@ -295,9 +356,9 @@ class _Machine:
         for p, output in enumerate(op.outputs):
             value = made(self.graph, op, p, self.values, self.step, run)
             self.write(where[output], value)
+            job.results[output] = value
             self.losses.setdefault(output, where[output])
-        if nbytes:
-            self.spoil(scratch, nbytes)
+        self.spoil_scratch(job)
 
     def scratch(self, op: Op, algorithm: str | None) -> int:
         if algorithm is None:
@@ -312,6 +373,9 @@ class _Machine:
             self.wrong("the state has changed before the forward phase has ended")
 
     def finish(self) -> None:
+        for _, job in self.flying:
+            for output in job.op.outputs:
+                self.landing.append((job.where[output], self.values[output]))
         waited = {a.action for a in self.plan.actions if isinstance(a, Wait)}
         for index, action in enumerate(self.plan.actions):
             if isinstance(action, SwapIn) and self.late and index not in waited:

@@ -1,4 +1,4 @@
-"""The actions of a plan; their fields are the operands in ``memcfg.plan/2``."""
+"""The actions of a plan; their fields are the operands in ``memcfg.plan/3``."""
 
 from __future__ import annotations
 
@@ -67,6 +67,26 @@ class Compute:
     op: int
     algorithm: str | None = None
     scratch_offset: int | None = None
+
+
+@dataclass(frozen=True)
+class Start(Compute):
+    """Start a collective, which then runs beside the actions that follow.
+
+    It runs on the queue ``"network"``, after the collectives before it. Until its
+    `Wait`, its outputs are not read, and neither its inputs and outputs nor its scratch
+    are freed, overwritten, copied or encoded. Collectives that follow are excepted, as
+    they run after it.
+
+    Parameters
+    ----------
+    op : int
+        Op index.
+    algorithm : str or None
+        Name of one of the op's algorithms; None is the default one.
+    scratch_offset : int or None
+        Offset of its scratch in the arena, in bytes; None if it needs none.
+    """
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,15 +186,17 @@ class Decode:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait until a copy has ended.
+    """Wait until a copy or a collective has ended.
 
     Parameters
     ----------
     action : int
-        Index of the `SwapOut` or `SwapIn` in the plan's actions.
+        Index of the `SwapOut`, `SwapIn` or `Start` in the plan's actions.
     """
 
     action: int
 
 
-Action = Alloc | Alias | Free | Compute | SwapOut | SwapIn | Encode | Decode | Wait
+Action = (
+    Alloc | Alias | Free | Compute | Start | SwapOut | SwapIn | Encode | Decode | Wait
+)

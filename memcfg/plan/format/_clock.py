@@ -1,7 +1,8 @@
 """The simulated clock of a step: ops run in sequence, copies in parallel with them.
 
-Each tier has two lanes, one per direction, on which copies run in sequence. The caller
-reports ops, copies and waits in order.
+Each tier has two lanes, one per direction, on which copies run in sequence; collectives
+run in sequence on a network. The caller reports ops, copies, collectives and waits in
+order.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from memcfg.graph import NOMINAL_CODECS
+from memcfg.plan.format._collectives import NETWORK
 
 if TYPE_CHECKING:
     from memcfg.graph import Op
@@ -20,8 +22,8 @@ class Clock:
     """Seconds since the start of a step, advanced by the reported events."""
 
     now: float = 0.0  # end of the last op or wait
-    stall_seconds: float = 0.0  # total time that ops waited for copies
-    # tier and direction of a lane -> end of its last copy
+    stall_seconds: float = 0.0  # total time that ops waited
+    # tier and direction of a lane, or the network -> end of its last task
     _free: dict[tuple[str | None, str], float] = field(default_factory=dict, init=False)
 
     @property
@@ -46,6 +48,10 @@ class Clock:
         begin = max(self.now, self._free.get(lane, 0.0))
         end = self._free[lane] = begin + seconds
         return begin, end
+
+    def start(self, seconds: float) -> tuple[float, float]:
+        """Queue a collective; return when it begins and when it ends."""
+        return self.copy((None, NETWORK), seconds)
 
     def wait(self, end: float) -> float:
         """Wait until `end`; return the seconds waited."""

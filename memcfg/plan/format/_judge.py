@@ -4,7 +4,8 @@ It implements the rules of docs/plan-format.md on its own and imports nothing fr
 planners, the packer or the simulator. A claim of 0 (None for the gap) means "unknown"
 and is not checked, except that ``recompute_seconds`` of 0 is a claim if ``seconds`` is
 given. Times are checked if the graph has times and the plan neither copies nor encodes,
-because the format leaves the speed of copies and codecs open.
+because the format leaves the speed of copies and codecs open; those of collectives are
+not part of them.
 
 Overlaps are counted from two sorted lists: all buffers in use, minus those that end at
 or before the new one's start, minus those that start at or after its end. Only if any
@@ -31,6 +32,7 @@ from memcfg.plan.format._actions import (
     Decode,
     Encode,
     Free,
+    Start,
     SwapIn,
     SwapOut,
     Wait,
@@ -51,9 +53,13 @@ _TYPES: dict[Any, type | tuple[type, ...]] = {
 }
 _OPERANDS = {
     kind: [(item.name, _TYPES[item.type]) for item in fields(kind)]
-    for kind in (Alias, Alloc, Compute, Decode, Encode, Free, SwapIn, SwapOut, Wait)
+    for kind in (
+        *(Alias, Alloc, Compute, Decode, Encode, Free, Start, SwapIn, SwapOut, Wait),
+    )
 }  # action class -> names and types of its operands
 _TENSORS = ("tensor", "output", "input")  # operands that are tensor ids
+
+COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast")
 
 _WORD = 4  # bytes of a float32
 _HEADER = 64  # bytes that a lossless encoding may exceed the tensor by
@@ -62,6 +68,7 @@ _LOSSLESS = ("csr", "planes_zstd", "rle", "zvc")
 _LOSSY = (*_BITS, "fp10")
 
 _MOST = 1000  # reported violations; a plan of n actions can have n * n
+_STARTED = -1  # stands for a tensor where the scratch of a collective lies
 _LONGEST = 100  # characters of a name in a message; files can contain longer ones
 _TOLERANCE = 1e-9  # relative error of times; the order of summation affects rounding
 
@@ -216,6 +223,9 @@ class _Judge:
         self.computed: set[int] = set()
         self.losses: dict[int, int] = {}  # loss -> offset when first computed
         self.copies: dict[int, SwapOut | SwapIn] = {}  # by action, not waited for
+        self.started: dict[int, _Started] = {}  # by action, not waited for
+        self.touched: Counter[int] = Counter()  # tensor -> collectives that touch it
+        self.coming: Counter[int] = Counter()  # tensor -> those that write it
         self.leaving: Counter[int] = Counter()  # tensor -> pending copies out
         self.arriving: Counter[int] = Counter()  # tensor -> pending copies in
         self.elsewhere: set[tuple[int, str]] = set()  # completed copies: tensor, tier
@@ -271,6 +281,8 @@ class _Judge:
     def label(self, held: _Range) -> str:
         if held.tensor is None:
             return "its scratch"
+        if held.tensor == _STARTED:
+            return held.what
         return f"{held.what}{self.name(held.tensor)}{held.where}"
 
     # -- buffers -----------------------------------------------------------------
@@ -349,7 +361,7 @@ class _Judge:
             case Free(tensor):
                 self.free(tensor)
             case Compute():
-                self.compute(action)
+                self.compute(index, action)
             case SwapOut() | SwapIn():
                 self.swap(index, action)
             case Encode():
@@ -426,6 +438,8 @@ class _Judge:
             return
         if self.copies and self.on_its_way(tensor):
             self.blame(f"{self.name(tensor)} is freed while it is being copied")
+        if tensor not in self.taken:  # else its bytes are the output's now
+            self.check_untouched(tensor, "frees")
         if tensor in self.promised:
             self.blame(f"{self.name(tensor)} is freed before its buffer is taken over")
             self.aliases = {o: i for o, i in self.aliases.items() if i != tensor}
@@ -439,44 +453,102 @@ class _Judge:
 
     # -- compute ---------------------------------------------------------------
 
-    def compute(self, action: Compute) -> None:
+    def compute(self, index: int, action: Compute) -> None:
         if not 0 <= action.op < len(self.graph.ops):
             self.blame(f"the graph has no op {action.op}")
             return
         op = self.graph.ops[action.op]
-        self.where += f" (compute {_quoted(op.name)})"
-        if action.op in self.computed and not op.replayable:
-            self.blame("the op is recomputed but is not replayable")
-        elif action.op in self.computed:
-            kept = {*self.graph.losses} & {*self.graph.keep}
-            for tensor in sorted(kept.intersection(op.outputs)):
-                self.blame(f"{self.name(tensor)} is a loss and is recomputed")
-        self.check_scratch(op, action)
+        starts = isinstance(action, Start)
+        self.where += f" ({'start' if starts else 'compute'} {_quoted(op.name)})"
+        if starts and op.type not in COLLECTIVES:
+            self.blame(
+                f"the op is started and is {_quoted(op.type)}, which is no collective"
+            )
+        if action.op in self.computed:
+            self.check_recomputed(op)
+        scratch = self.check_scratch(op, action)
         self.pairs = set(op.in_place)
         for tensor in dict.fromkeys(op.inputs):
-            self.check_readable(tensor)
+            self.check_readable(tensor, op)
         if op.phase == "update":
             self.check_update(op)
-        self.forward.discard(action.op)
+        if not starts:
+            self.forward.discard(action.op)
         for output in op.outputs:
             buffer = self.buffers.get(self.aliases.get(output, output))
             if output in self.graph.losses and buffer is not None:
                 self.losses.setdefault(output, buffer.start)
             self.write(op, output)
         self.computed.add(action.op)
+        if starts:
+            self.start(index, action.op, scratch)
 
-    def check_scratch(self, op: Op, action: Compute) -> None:
+    def check_recomputed(self, op: Op) -> None:
+        if not op.replayable:
+            self.blame("the op is recomputed but is not replayable")
+            return
+        kept = {*self.graph.losses} & {*self.graph.keep}
+        for tensor in sorted(kept.intersection(op.outputs)):
+            self.blame(f"{self.name(tensor)} is a loss and is recomputed")
+
+    # -- collectives that run beside compute -------------------------------------
+
+    def start(self, index: int, number: int, scratch: _Range | None) -> None:
+        """Open what a collective touches until it is waited for."""
+        op = self.graph.ops[number]
+        gone = self.taken.keys() | self.overwritten
+        read = {tensor for tensor in op.inputs if tensor not in gone}
+        written = set(op.outputs)
+        self.touched.update(read | written)
+        self.coming.update(written)
+        self.written -= written
+        if scratch is not None:
+            what = f"the scratch of {_quoted(op.name)}"
+            scratch = scratch._replace(tensor=_STARTED, what=what)
+            self.load += scratch.end - scratch.start
+            if self.plan.places:
+                self.arena.add(scratch)
+        self.started[index] = _Started(number, read, written, scratch)
+
+    def end(self, begun: _Started) -> None:
+        """Close what a collective has touched, which has been waited for."""
+        self.forward.discard(begun.op)
+        self.touched.subtract(begun.read | begun.written)
+        self.coming.subtract(begun.written)
+        self.written |= begun.written
+        scratch = begun.scratch
+        if scratch is not None:
+            self.load -= scratch.end - scratch.start
+            if self.plan.places:
+                self.arena.remove(scratch)
+
+    def hand_over(self, tensor: int) -> None:
+        """Note that collectives use a tensor's bytes as those of another tensor."""
+        for begun in self.started.values():
+            begun.read.discard(tensor)
+            begun.written.discard(tensor)
+        del self.touched[tensor], self.coming[tensor]
+
+    def check_untouched(self, tensor: int, deed: str) -> None:
+        """Check that no collective runs that reads or writes a tensor."""
+        if self.started and self.touched[tensor]:
+            self.blame(f"{deed} {self.name(tensor)} while a collective uses it")
+
+    # -- operands ----------------------------------------------------------------
+
+    def check_scratch(self, op: Op, action: Compute) -> _Range | None:
         nbytes = op.scratch_bytes
         if action.algorithm is not None:
             choices = [a for a in op.algorithms if a.name == action.algorithm]
             if not choices:
                 self.blame(f"the op has no algorithm {action.algorithm!r}")
-                return
+                return None
             nbytes = choices[0].scratch_bytes
         if action.scratch_offset is not None:
-            self.buffer(action.scratch_offset, self.rounded(nbytes), None)
-        elif nbytes:
+            return self.buffer(action.scratch_offset, self.rounded(nbytes), None)
+        if nbytes:
             self.blame(f"the op needs {nbytes} B of scratch and has none")
+        return None
 
     def check_update(self, op: Op) -> None:
         """Check that the forward phase has ended, and that state is updated in place.
@@ -503,9 +575,14 @@ class _Judge:
                     "does not take over its buffer"
                 )
 
-    def check_readable(self, tensor: int) -> None:
+    def check_readable(self, tensor: int, op: Op | None = None) -> None:
         if tensor not in self.buffers:
             self.blame(f"reads {self.name(tensor)}, which is not resident")
+        elif self.started and self.coming[tensor]:  # later collectives may read it
+            if op is None or op.type not in COLLECTIVES:
+                self.blame(
+                    f"reads {self.name(tensor)}, whose collective was not waited for"
+                )
         elif self.copies and self.on_its_way(tensor, inward=True):
             self.blame(f"reads {self.name(tensor)}, whose copy was not waited for")
         elif tensor not in self.written:
@@ -521,7 +598,7 @@ class _Judge:
         elif output not in self.buffers:
             self.blame(f"writes {self.name(output)}, which has no buffer")
             return
-        elif output in self.written:
+        elif output in self.written or (self.started and self.coming[output]):
             self.blame(f"overwrites {self.name(output)}, which is resident")
         elif self.copies and self.on_its_way(output, inward=True):
             self.blame(f"writes {self.name(output)} while it is being copied in")
@@ -535,6 +612,8 @@ class _Judge:
             )
         if self.copies and self.on_its_way(source):
             self.blame(f"overwrites {self.name(source)} while it is being copied")
+        if op.type not in COLLECTIVES:
+            self.check_untouched(source, "overwrites")
         if output in self.buffers:
             self.blame(f"{self.name(output)} has a buffer already")
         elif source not in self.buffers:
@@ -544,6 +623,8 @@ class _Judge:
         else:
             self.taken[source] = output
         self.written.discard(source)
+        if self.started:
+            self.hand_over(source)
 
     def update_state(self, op: Op, output: int, source: int) -> None:
         """Transfer a state's whole buffer from its old value to the new one."""
@@ -560,6 +641,7 @@ class _Judge:
         tensor = action.tensor
         if self.copies and self.on_its_way(tensor):
             self.blame(f"{self.name(tensor)} is being copied already")
+        self.check_untouched(tensor, "copies")
         key = (tensor, action.tier)
         if isinstance(action, SwapOut):
             self.check_readable(tensor)
@@ -647,8 +729,14 @@ class _Judge:
 
     def wait(self, index: int, target: int) -> None:
         copy = self.plan.actions[target] if 0 <= target < index else None
+        if isinstance(copy, Start):
+            if target in self.started:
+                self.end(self.started.pop(target))
+            return
         if not isinstance(copy, SwapOut | SwapIn):
-            self.blame(f"waits for action {target}, which is not an earlier copy")
+            self.blame(
+                f"waits for action {target}, which is not an earlier copy or start"
+            )
             return
         if self.copies.pop(target, None) is None:
             return
@@ -666,6 +754,7 @@ class _Judge:
     def encode(self, action: Encode) -> None:
         tensor = action.tensor
         self.check_readable(tensor)
+        self.check_untouched(tensor, "encodes")
         if tensor in self.encoded:
             self.blame(f"{self.name(tensor)} is encoded already")
             return
@@ -740,6 +829,9 @@ class _Judge:
                 self.blame(
                     f"the copy back of {self.name(copy.tensor)} was not waited for"
                 )
+        for begun in self.started.values():
+            name = _quoted(self.graph.ops[begun.op].name)
+            self.blame(f"the collective {name} was not waited for")
         for index, op in enumerate(self.graph.ops):
             if index not in self.computed:
                 self.blame(f"op {index} ({_quoted(op.name)}) was never computed")
@@ -831,6 +923,8 @@ def _check_times(graph: Graph, plan: Plan) -> Iterator[str]:
         if not isinstance(action, Compute) or not 0 <= action.op < len(graph.ops):
             continue  # reported by `_Judge`
         op = graph.ops[action.op]
+        if op.type in COLLECTIVES:
+            continue
         taken = op.seconds
         if action.algorithm is not None:
             named = [a.seconds for a in op.algorithms if a.name == action.algorithm]
@@ -844,12 +938,21 @@ def _check_times(graph: Graph, plan: Plan) -> Iterator[str]:
             yield f"{name} is {true:.9g}, not {claimed:.9g} as claimed"
 
 
+class _Started(NamedTuple):
+    """A collective that runs, and what it touches."""
+
+    op: int
+    read: set[int]
+    written: set[int]
+    scratch: _Range | None
+
+
 class _Range(NamedTuple):
     """The bytes [start, end) of an arena or tier, in use, and what holds them."""
 
     start: int
     end: int
-    tensor: int | None  # None for scratch
+    tensor: int | None  # None for scratch, `_STARTED` for that of a collective
     what: str = ""  # before the tensor's name in messages
     where: str = ""  # after it
 

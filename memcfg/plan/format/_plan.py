@@ -1,8 +1,9 @@
 """The plan: actions over a graph, predicted costs, and a summary for people.
 
 Version 2 of the format adds the offsets of copies on their tiers, encoded copies,
-encodings that may overflow, lossy codecs, and plans without offsets. A plan that uses
-none of these is written in version 1.
+encodings that may overflow, lossy codecs, and plans without offsets. Version 3 adds
+collectives that run beside compute. A plan is written in the lowest version that has
+what it uses.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from memcfg.plan.format._actions import (
     Decode,
     Encode,
     Free,
+    Start,
     SwapIn,
     SwapOut,
     Wait,
@@ -45,7 +47,8 @@ from memcfg.units import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_FORMAT = "memcfg.plan/2"
+_FORMAT = "memcfg.plan/3"
+_SECOND = "memcfg.plan/2"
 _FIRST = "memcfg.plan/1"
 _LABEL = 13  # width of the first column, in characters
 
@@ -63,7 +66,7 @@ class Predicted:
     moved_bytes : int, default 0
         Bytes copied out and in; an encoded copy counts with its planned encoded size.
     seconds : float, default 0.0
-        The time of all computed ops, in seconds.
+        The time of all computed ops, in seconds, without collectives.
     recompute_seconds : float, default 0.0
         The part of `seconds` beyond the first computation of each op.
     lower_bound_bytes : int, default 0
@@ -74,8 +77,8 @@ class Predicted:
         Upper bound of how much slower the plan is than the fastest within the limit, as
         a fraction of the latter's time; None if unknown. See `time_lower_bound`.
     stall_seconds : float, default 0.0
-        How long ops wait for copies, at the bandwidths of the device's tiers or at
-        nominal ones; not included in `seconds`.
+        How long ops wait for copies and collectives, at the bandwidths of the device's
+        tiers and link or at nominal ones; not included in `seconds`.
     codec_seconds : float, default 0.0
         The time of encoding and decoding at nominal speeds; not included in `seconds`.
     """
@@ -243,7 +246,7 @@ class Plan:
 
     @property
     def elapsed_seconds(self) -> float:
-        """The predicted time of ops, codecs and waits for copies, in seconds."""
+        """The predicted time of ops, codecs and waits, in seconds."""
         claims = self.predicted
         return claims.seconds + claims.codec_seconds + claims.stall_seconds
 
@@ -277,18 +280,17 @@ class Plan:
     def to_json(self) -> str:
         """Return the plan as JSON text in the interchange format.
 
-        The format is ``memcfg.plan/2`` if the plan contains offsets of copies on tiers,
-        encoded copies, encodings that may overflow or lossy codecs, or if `places` is
-        False; otherwise ``memcfg.plan/1``.
+        The format is ``memcfg.plan/3`` if the plan starts collectives;
+        ``memcfg.plan/2`` if it contains offsets of copies on tiers, encoded copies,
+        encodings that may overflow or lossy codecs, or if `places` is False; otherwise
+        ``memcfg.plan/1``.
 
         Raises
         ------
         FormatError
             If a number of the plan is NaN or infinite.
         """
-        later = self.lossy or not self.places
-        later = later or any(map(_is_of_version_two, self.actions))
-        form = _FORMAT if later else _FIRST
+        form = self._format()
         head: dict[str, Any] = {
             "format": form,
             "graph": self.graph,
@@ -304,9 +306,17 @@ class Plan:
         lines = ",\n  ".join(write_json(_row(action, form)) for action in self.actions)
         return f'{write_json(head)[:-1]},\n "actions": [\n  {lines}]}}\n'
 
+    def _format(self) -> str:
+        """Return the lowest version of the format that can represent the plan."""
+        if any(isinstance(action, Start) for action in self.actions):
+            return _FORMAT
+        later = self.lossy or not self.places
+        later = later or any(map(_is_of_version_two, self.actions))
+        return _SECOND if later else _FIRST
+
     @staticmethod
     def from_json(text: str) -> Plan:
-        """Read a plan in version 1 or 2 of the interchange format.
+        """Read a plan in version 1, 2 or 3 of the interchange format.
 
         Only the syntax is checked; use `validate` to check the plan against a graph.
         The result has no summary.
@@ -323,12 +333,12 @@ class Plan:
             missing or mistyped keys or actions.
         """
         document = read_json(text, "plan")
-        first = isinstance(document, dict) and document.get("format") == _FIRST
-        form = _FIRST if first else _FORMAT
+        given = document.get("format") if isinstance(document, dict) else None
+        form = given if given in (_FIRST, _SECOND) else _FORMAT
 
         actions = Key(read_list(partial(_read_action, form), item="action"))
         keys = _PLAN | {"actions": actions}
-        if not first:
+        if form != _FIRST:
             keys["lossy"] = Key(read_list(read_text), required=False, default=())
             keys["places"] = Key(read_flag, required=False, default=True)
         return Plan(**read_document(text, "plan", form, keys))
@@ -398,6 +408,18 @@ def _copies(plan: Plan) -> list[Row]:
     return rows
 
 
+def _collectives(plan: Plan) -> list[Row]:
+    rows = []
+    if plan.predicted.stall_seconds and not plan.predicted.moved_bytes:
+        words = "of that time ops wait for collectives"
+        stall = _milliseconds(plan.predicted.stall_seconds)
+        rows.append(Row("stall", stall, tuple(words.split())))
+    if started := sum(isinstance(action, Start) for action in plan.actions):
+        words = f"{started} collectives run beside compute"
+        rows.append(Row("network", "", tuple(words.split())))
+    return rows
+
+
 def _costs(plan: Plan) -> list[Row]:
     predicted = plan.predicted
     peak = [f"({plan.peak_bytes} B)"]
@@ -422,6 +444,7 @@ def _costs(plan: Plan) -> list[Row]:
         words = "codecs, which do not restore the same bits"
         rows.append(Row("lossy", "", (f"{', '.join(plan.lossy)}:", *words.split())))
     rows += _copies(plan)
+    rows += _collectives(plan)
     codes = [each for each in plan.actions if isinstance(each, Encode)]
     if codes:
         names = ", ".join(dict.fromkeys(code.codec for code in codes))
@@ -443,7 +466,8 @@ def _time(plan: Plan) -> Row:
     first = seconds - again
     extra = f"recomputation adds {again / first:.1%}" if first > 0 else ""
     if extra and plan.predicted.stall_seconds:
-        extra += f", copies {plan.predicted.stall_seconds / first:.1%}"
+        what = "copies" if plan.predicted.moved_bytes else "collectives"
+        extra += f", {what} {plan.predicted.stall_seconds / first:.1%}"
     if extra and plan.predicted.codec_seconds:
         extra += f", codecs {plan.predicted.codec_seconds / first:.1%}"
     label = f"{plan.summary.times if plan.summary else 'nominal'} time"
@@ -556,12 +580,12 @@ def _read_action(form: str, value: Any, where: str) -> Action:
     if not isinstance(value, list) or not value:
         raise FormatError(f"{where} should be a list that starts with a name")
     name, *operands = value
-    if read_text(name, f"{where}: its name") not in _ACTIONS:
-        names = ", ".join(_ACTIONS)
+    if read_text(name, f"{where}: its name") not in _names(form):
+        names = ", ".join(_names(form))
         raise FormatError(f"{where}: unknown action {name[:80]!r}; there are {names}")
     kind = _ACTIONS[name]
     readers = _operands(kind, form)
-    more = _MORE.get(kind, {}) if form == _FORMAT else {}
+    more = _MORE.get(kind, {}) if form != _FIRST else {}
     if len(operands) == len(readers) + len(more):
         readers = readers | more
     if len(operands) != len(readers):
@@ -590,11 +614,20 @@ def _find_operands(kind: Any, form: str) -> dict[str, Reader]:
 _operands = cache(_find_operands)
 
 
+def _find_names(form: str) -> tuple[str, ...]:
+    """Return the names of the actions of a version of the format."""
+    return tuple(name for name in _ACTIONS if name != "start" or form == _FORMAT)
+
+
+_names = cache(_find_names)
+
+
 _ACTIONS: dict[str, Any] = {
     "alloc": Alloc,
     "alias": Alias,
     "free": Free,
     "compute": Compute,
+    "start": Start,
     "swap_out": SwapOut,
     "swap_in": SwapIn,
     "encode": Encode,

@@ -18,6 +18,7 @@ from memcfg.plan.format._actions import (
     Decode,
     Encode,
     Free,
+    Start,
     SwapIn,
     SwapOut,
     Wait,
@@ -29,6 +30,7 @@ from memcfg.plan.format._clock import (
     encode_seconds,
     lane_seconds,
 )
+from memcfg.plan.format._collectives import NETWORK, is_collective, link_seconds
 from memcfg.plan.format._place import Buffer, plan_offsets
 from memcfg.plan.format._tier_choice import ENCODES, HEADER, Life, assign
 from memcfg.units import ALIGNMENT, align_up
@@ -39,7 +41,8 @@ if TYPE_CHECKING:
     from memcfg.graph import Graph, Tier
     from memcfg.plan.format._plan import Plan
 
-_Key = tuple[str, int]  # ("tensor" or "encoded", tensor id)
+# ("tensor" or "encoded", tensor id), or ("scratch", action of a start)
+_Key = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +54,8 @@ class Scheduled:
     action : int
         The index of the action in the plan.
     queue : str
-        ``"compute"``, or the tier and direction of a lane, such as ``"host out"``.
+        ``"compute"``, ``"network"``, or the tier and direction of a lane, such as
+        ``"host out"``.
     begin, end : float
         Seconds since the start of the step.
     """
@@ -76,7 +80,8 @@ class Simulation:
     moved_bytes : int
         Bytes copied out and in; an encoded copy counts with its planned encoded size.
     seconds : float
-        The time of all computed ops in seconds, without copies and codecs.
+        The time of all computed ops in seconds, without collectives, copies and
+        codecs.
     recompute_seconds : float
         The part of `seconds` beyond the first computation of each op.
     by_role_at_peak : mapping of str to int
@@ -88,7 +93,7 @@ class Simulation:
     tier_peak_bytes : mapping of str to int
         The highest end of any copy or reserved overflow with an offset, by tier.
     schedule : tuple of Scheduled
-        Each op, copy, wait, encoding and decoding, in the plan's order.
+        Each op, copy, collective, wait, encoding and decoding, in the plan's order.
     elapsed_seconds : float
         The end of the last of them, in seconds since the start of the step.
     codec_seconds : float
@@ -226,10 +231,11 @@ class _Usage:
                         self._free(tensor)
                     case Compute(op, algorithm, scratch):
                         self._compute(op, algorithm, scratch)
-                    case Alias(output, source) if source in self._state:
-                        self._state.add(output)
+                        self._keep_scratch(index, action)
+                    case Wait(target):
+                        self._end(target)
                     case Alias(output, source):
-                        self._takers[source] = output
+                        self._alias(output, source)
                     case Encode() | Decode():
                         self._code(action)
             except LookupError as error:
@@ -241,9 +247,13 @@ class _Usage:
         if end is None:
             self._note_moment(None)
 
+    def _role(self, key: _Key) -> str:
+        kind, number = key
+        return kind if kind == "scratch" else self.graph.tensors[number].role
+
     def _open(self, key: _Key, offset: int, size: int) -> None:
         self.buffers[key] = (offset, size)
-        self._by_role[self.graph.tensors[key[1]].role] += size
+        self._by_role[self._role(key)] += size
         self._live += size
         top = offset + size if self.plan.places else self._live
         if top > self.peak:
@@ -251,7 +261,7 @@ class _Usage:
 
     def _close(self, key: _Key) -> int:
         offset, size = self.buffers.pop(key)
-        self._by_role[self.graph.tensors[key[1]].role] -= size
+        self._by_role[self._role(key)] -= size
         self._live -= size
         return offset
 
@@ -274,11 +284,30 @@ class _Usage:
         self._note_moment(None)
         self._close(("encoded", tensor))
 
+    def _alias(self, output: int, source: int) -> None:
+        if source in self._state:
+            self._state.add(output)
+        else:
+            self._takers[source] = output
+
+    def _keep_scratch(self, index: int, action: Compute) -> None:
+        """Follow the scratch of a start, which is in use until its wait."""
+        if isinstance(action, Start) and action.scratch_offset is not None:
+            _, nbytes = cost_of(self.graph.ops[action.op], action.algorithm)
+            size = align_up(nbytes, self.plan.alignment)
+            self._open(("scratch", index), action.scratch_offset, size)
+
+    def _end(self, target: int) -> None:
+        if ("scratch", target) in self.buffers:
+            self._close(("scratch", target))
+
     def _compute(self, index: int, algorithm: str | None, scratch: int | None) -> None:
         op = self.graph.ops[index]
         seconds, nbytes = op.seconds, op.scratch_bytes
         if algorithm is not None:
             seconds, nbytes = cost_of(op, algorithm)
+        if is_collective(op):
+            seconds = 0.0
         size = -(-nbytes // self.plan.alignment) * self.plan.alignment
         load = self._live + size
         if scratch is not None:
@@ -295,6 +324,7 @@ class _Usage:
         """Record the bytes by role if more are in use than at any time before."""
         if self._live + scratch > self._most:
             self._most = self._live + scratch
+            scratch += self._by_role.get("scratch", 0)  # of starts
             self.by_role_at_peak = {**self._by_role, "scratch": scratch}
             self.peak_op = op
 
@@ -468,10 +498,12 @@ def _schedule(
     for index, action in enumerate(plan.actions):
         queue, begin, end = "compute", clock.now, None
         match action:
-            case Compute(op, None):
-                clock.now += graph.ops[op].seconds
+            case Compute(op) if is_collective(graph.ops[op]):
+                queue = NETWORK
+                begin, end = _meet(clock, link_seconds(graph, graph.ops[op]), action)
+                ends[index] = end
             case Compute(op, algorithm):
-                clock.run(cost_of(graph.ops[op], algorithm)[0])
+                clock.now += cost_of(graph.ops[op], algorithm)[0]
             case SwapOut(tensor, tier, _, codec):
                 away[tensor, tier] = codec
                 coding = encode_seconds(codec, graph.tensors[tensor].nbytes)
@@ -486,12 +518,8 @@ def _schedule(
                 queue = f"{tier} in"
                 begin, end = clock.copy((tier, "in"), seconds)
                 ends[index] = end
-            case Encode(tensor, codec):
-                codecs[tensor] = codec
-                clock.run(encode_seconds(codec, graph.tensors[tensor].nbytes))
-            case Decode(tensor):
-                nbytes = graph.tensors[tensor].nbytes
-                clock.run(decode_seconds(codecs[tensor], nbytes))
+            case Encode() | Decode():
+                clock.run(_coding_seconds(graph, action, codecs))
             case Wait(target):
                 clock.wait(ends.get(target, begin))
             case _:
@@ -499,3 +527,22 @@ def _schedule(
         end = clock.now if end is None else end
         schedule.append(Scheduled(index, queue, begin, end))
     return tuple(schedule)
+
+
+def _meet(clock: Clock, seconds: float, action: Compute) -> tuple[float, float]:
+    """Run a collective; return when it begins and when it ends."""
+    begin, end = clock.start(seconds)
+    if not isinstance(action, Start):
+        clock.wait(end)
+    return begin, end
+
+
+def _coding_seconds(
+    graph: Graph, action: Encode | Decode, codecs: dict[int, str]
+) -> float:
+    """Return the seconds of an encoding or decoding, and note the codec."""
+    nbytes = graph.tensors[action.tensor].nbytes
+    if isinstance(action, Decode):
+        return decode_seconds(codecs[action.tensor], nbytes)
+    codecs[action.tensor] = action.codec
+    return encode_seconds(action.codec, nbytes)

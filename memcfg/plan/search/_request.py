@@ -19,6 +19,7 @@ from memcfg._core import search
 from memcfg.errors import GraphError
 from memcfg.graph import NOMINAL_COPY, Graph, update_order
 from memcfg.plan.format._actions import Action, Alias, Alloc, Compute, Free, SwapOut
+from memcfg.plan.format._collectives import NETWORK, has_collectives, is_collective
 from memcfg.plan.format._place import PLAN_EFFORT
 from memcfg.plan.format._plan import Group, Plan, Predicted, Summary
 from memcfg.plan.format._simulate import Simulation, simulate
@@ -725,11 +726,12 @@ def by_tier(graph: Graph, simulation: Simulation) -> dict[str, int]:
 
 
 def stall(simulation: Simulation) -> float:
-    """Return how long ops wait for copies, in seconds."""
+    """Return how long ops wait for copies and collectives, in seconds."""
     busy = simulation.seconds + simulation.codec_seconds
-    return (
-        max(simulation.elapsed_seconds - busy, 0.0) if simulation.moved_bytes else 0.0
+    waits = simulation.moved_bytes or any(
+        each.queue == NETWORK for each in simulation.schedule
     )
+    return max(simulation.elapsed_seconds - busy, 0.0) if waits else 0.0
 
 
 def measured_rate(graph: Graph, actions: Sequence[Action]) -> float:
@@ -800,13 +802,17 @@ def make_step(
 ) -> search.Step:
     """Convert a graph to numbers for the native search, which polls ``is_over()``.
 
-    Costs are seconds; in a graph without times each op costs 1. In-place pairs that
+    Costs are seconds; in a graph without times each op costs 1. With times, collectives
+    cost nothing, since ops may run meanwhile. In-place pairs that
     update state come first: an output with several pairs must overwrite the state.
     """
     updates = state_updates(graph)
     keep = set(graph.keep)
     persistent = set(graph.persistent)
     timed = any(map(attrgetter("seconds"), graph.ops))
+    seconds = [op.seconds if timed else 1.0 for op in graph.ops]
+    if timed and has_collectives(graph):
+        seconds = [0.0 if is_collective(op) else op.seconds for op in graph.ops]
     tensors = [
         (
             size,
@@ -830,7 +836,7 @@ def make_step(
                 [*chain.from_iterable(pairs)],
                 graph.aligned_scratch[index],
                 _PHASES[op.phase],
-                op.seconds if timed else 1.0,
+                seconds[index],
                 index in droppable,
                 index in repeatable,
             )

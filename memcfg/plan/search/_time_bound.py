@@ -7,7 +7,12 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from memcfg.plan.format._actions import Alias, Alloc, Compute, Free
+from memcfg.plan.format._actions import Alias, Alloc, Compute, Free, Wait
+from memcfg.plan.format._collectives import (
+    has_collectives,
+    is_collective,
+    link_seconds,
+)
 from memcfg.plan.search._request import check, make_step
 
 if TYPE_CHECKING:
@@ -112,9 +117,11 @@ def with_gap(
 
     A smaller gap that is already proven stays. ``is_over()`` ends the search for a
     bound. If tensors may be swapped, the only bound is the time of each op once.
+    Collectives take at least their time on the network.
     """
+    meets = has_collectives(graph)
     leaves = may_leave(graph)
-    proven = None if leaves else plan.gap
+    proven = None if leaves or meets else plan.gap
     if proven == 0:
         return plan
     began = time.perf_counter()
@@ -127,21 +134,26 @@ def with_gap(
             computed += 1
         elif isinstance(action, Compute):
             return plan
-        elif not isinstance(action, Alloc | Alias | Free):
+        elif not isinstance(action, Alloc | Alias | Free | Wait):
             leaves = True
-    if leaves and not any(op.seconds for op in graph.ops):
+    if (leaves or meets) and not any(op.seconds for op in graph.ops):
         predicted = replace(plan.predicted, optimality_gap=None)
         return replace(plan, predicted=predicted)  # waits and ops have different units
     gap = 0.0
-    if computed > len(each) or leaves:
+    if computed > len(each) or leaves or meets:
         taken += plan.elapsed_seconds - plan.predicted.seconds
         limit = None if leaves else plan.limit_bytes
-        least = _bound(graph, limit, is_over)
+        least = max(_bound(graph, limit, is_over), _network_seconds(graph))
         gap = max(0.0, taken / least - 1.0) if least else 0.0
         gap = gap if proven is None else min(gap, proven)
     seconds = plan.predicted.planning_seconds + time.perf_counter() - began
     predicted = replace(plan.predicted, optimality_gap=gap, planning_seconds=seconds)
     return replace(plan, predicted=predicted)
+
+
+def _network_seconds(graph: Graph) -> float:
+    """Return the seconds of all collectives of a graph."""
+    return sum(link_seconds(graph, op) for op in graph.ops if is_collective(op))
 
 
 def may_leave(graph: Graph) -> bool:
@@ -150,6 +162,12 @@ def may_leave(graph: Graph) -> bool:
 
 
 def costs(graph: Graph) -> list[float]:
-    """Return the seconds of each op, or 1 for each op in a graph without times."""
+    """Return the seconds of each op, or 1 for each op in a graph without times.
+
+    With times, collectives count 0: others may run meanwhile.
+    """
     timed = any(op.seconds for op in graph.ops)
-    return [op.seconds if timed else 1.0 for op in graph.ops]
+    return [
+        0.0 if timed and is_collective(op) else op.seconds if timed else 1.0
+        for op in graph.ops
+    ]

@@ -1,0 +1,62 @@
+"""Collectives of a plan: which ops they are, and how long they take on a link.
+
+An op whose type is a collective runs on the queue ``"network"``, in the order of the
+plan's actions. Its seconds are those of the graph's link, not of the op.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from memcfg.graph import NOMINAL_LINK
+from memcfg.ops.collectives import COLLECTIVES
+
+if TYPE_CHECKING:
+    from memcfg.graph import Graph, Op
+
+NETWORK = "network"  # the queue of collectives
+_TYPES = frozenset(COLLECTIVES)
+
+
+def is_collective(op: Op) -> bool:
+    """Return whether an op is a collective of the ranks of a group."""
+    return op.type in _TYPES
+
+
+def has_collectives(graph: Graph) -> bool:
+    """Return whether an op of the graph is a collective."""
+    return any(op.type in _TYPES for op in graph.ops)
+
+
+def link_seconds(graph: Graph, op: Op) -> float:
+    """Return the seconds of a collective on the graph's link, or on a nominal one.
+
+    They are the link's latency and the time of the bytes that a rank sends in the
+    algorithms of lowest bandwidth (Thakur et al., "Optimization of Collective
+    Communication Operations in MPICH", 2005).
+    """
+    link = graph.link or NOMINAL_LINK
+    rate = link.bytes_per_second
+    return link.seconds + (_sent(graph, op) / rate if rate else 0.0)
+
+
+def _sent(graph: Graph, op: Op) -> float:
+    """Return the bytes that a rank sends, without tokens.
+
+    In graphs from files, ops have no number of ranks. A part then stands for one
+    rank's share of a tensor; where there is no part, the ranks count as many.
+    """
+    tensors = graph.tensors
+    ranks: int | None = op.attributes.get("ranks")
+    given = sum(tensors[tensor].nbytes for tensor in op.inputs[1:])
+    if op.type == "broadcast":
+        return given
+    if op.type == "all_reduce":
+        return 2 * given * (1 - 1 / ranks if ranks else 1.0)
+    whole, part = op.inputs[1:2], op.outputs[1:2]
+    if op.type == "all_gather":
+        whole, part = part, whole
+    all_bytes = sum(tensors[tensor].nbytes for tensor in whole)
+    if ranks:
+        return all_bytes * (1 - 1 / ranks)
+    return max(all_bytes - sum(tensors[tensor].nbytes for tensor in part), 0)
