@@ -39,6 +39,7 @@ from memcfg.plan.search._auto import auto
 from memcfg.plan.search._bound import lower_bound
 from memcfg.plan.search._contenders import contenders
 from memcfg.plan.search._exact import exact
+from memcfg.plan.search._overlap import overlap_collectives
 from memcfg.plan.search._policy import Policy
 from memcfg.plan.search._reconsidered import reconsidered, recosted
 from memcfg.plan.search._request import state_updates, with_updates_in_time
@@ -171,6 +172,7 @@ __all__ = [
     "mxnet",
     "order",
     "out_of_core",
+    "overlap_collectives",
     "place",
     "plan_within",
     "read_buffers",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_mutations import Mutator, claimed, with_statistics
+from plan_mutations import Mutator, claimed, with_collectives, with_statistics
 from plan_oracle import WrongPlanError, check
 from swapping import Swapping
 from training_graphs import typed_step
@@ -22,12 +23,14 @@ from memcfg.plan import (
     Free,
     Plan,
     Predicted,
+    Start,
     SwapIn,
     SwapOut,
     Wait,
     auto,
     keep_all,
     look_ahead,
+    overlap_collectives,
     replay_elementwise,
     share,
     sqrt_checkpoint,
@@ -49,10 +52,18 @@ def planned(chance: random.Random) -> tuple[Graph, list[Plan]]:
     return graph, [policy(graph) for policy in POLICIES]
 
 
-def run(seed: int, mutations: int) -> int:
+def overlapped(chance: random.Random) -> tuple[Graph, list[Plan]]:
+    """Plans of a step with collectives, and the same with collectives that overlap."""
+    step = typed_step(chance.randrange(10**6), chance.randint(1, 5))
+    graph = with_collectives(with_statistics(step, chance), chance)
+    plans = [policy(graph) for policy in POLICIES]
+    return graph, plans + [overlap_collectives(graph, plan) for plan in plans]
+
+
+def run(seed: int, mutations: int, make=planned) -> int:
     """Try plans and mutations of one graph; the number that was accepted."""
     chance = random.Random(seed)
-    graph, plans = planned(chance)
+    graph, plans = make(chance)
     for plan in plans:
         assert violations(graph, plan) == []
         check(graph, plan)
@@ -71,8 +82,15 @@ def test_what_the_judge_accepts_runs_right(seed):
     run(seed, mutations=40)
 
 
+@settings(max_examples=25, deadline=None)
+@given(seed=SEEDS)
+def test_what_the_judge_accepts_of_collectives_runs_right(seed):
+    run(seed, 40, overlapped)
+
+
 def test_enough_is_accepted_to_say_so():
     assert sum(run(seed, mutations=40) for seed in range(5)) > 15
+    assert sum(run(seed, 40, overlapped) for seed in range(5)) > 15
 
 
 @pytest.mark.slow
@@ -80,6 +98,7 @@ def test_enough_is_accepted_to_say_so():
 @given(seed=SEEDS)
 def test_what_the_judge_accepts_runs_right_at_length(seed):
     run(seed, mutations=40)
+    run(seed, 40, overlapped)
 
 
 # -- the oracle sees what it is there for -------------------------------------------
@@ -160,6 +179,47 @@ def test_wrong_plans_are_wrong(actions):
     with pytest.raises(WrongPlanError):
         check(GRAPH, plan(actions))
     assert violations(GRAPH, plan(actions))
+
+
+def meeting(names: str) -> Graph:
+    """The graph, whose ops of these names are collectives."""
+    ops = (replace(op, type="all_reduce") if op.name in names else op for op in OPS)
+    return replace(GRAPH, ops=tuple(ops))
+
+
+STARTED = (  # f in bytes of its own, g in scratch, the update in place
+    *(Alloc(W, 0), Alloc(X, 64), Alloc(Y, 128), Start(0)),
+    *(Alloc(Z, 192), Start(1, None, 256), Wait(5), Wait(3), Free(Y)),
+    *(Alias(NEW, W), Start(2), Wait(10)),
+)
+
+
+def test_started_collectives_are_right():
+    check(meeting("fgh"), plan(STARTED))
+    assert violations(meeting("fgh"), plan(STARTED)) == []
+
+
+CODED_AMID = (Wait(3), Encode(X, "c", 8, 256), Free(X), Wait(5), Decode(X, 64))
+STARTED_WRONG = {
+    "no collective": ("fg", STARTED),
+    "read too early": ("f", (*STARTED[:5], Compute(1, None, 256), Wait(3), *GOOD[6:])),
+    "scratch over an output": (
+        "fgh",
+        (*STARTED[:5], Start(1, None, 192), *STARTED[6:]),
+    ),
+    "bytes of scratch too early": ("fg", (*STARTED[:6], *CODED_AMID, *GOOD[6:])),
+    "update before the loss": ("fg", (*STARTED[:6], *GOOD[7:], Wait(5), Wait(3))),
+    "never waited for": ("fgh", STARTED[:-1]),
+}
+
+
+@pytest.mark.parametrize(
+    ("names", "actions"), STARTED_WRONG.values(), ids=STARTED_WRONG
+)
+def test_wrong_starts_are_wrong(names, actions):
+    with pytest.raises(WrongPlanError):
+        check(meeting(names), plan(actions))
+    assert violations(meeting(names), plan(actions))
 
 
 def test_narrow_lines_are_wrong():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from memcfg.graph import Graph, Op, Tensor
+from memcfg.graph import Graph, Link, Op, Tensor
 from memcfg.plan import (
     Alias,
     Alloc,
@@ -15,6 +15,7 @@ from memcfg.plan import (
     Free,
     Plan,
     Predicted,
+    Start,
     SwapIn,
     SwapOut,
     Wait,
@@ -22,6 +23,19 @@ from memcfg.plan import (
 
 if TYPE_CHECKING:
     import random
+
+COLLECTIVES = ("all_gather", "all_reduce", "broadcast", "reduce_scatter")
+
+
+def with_collectives(graph: Graph, chance: random.Random) -> Graph:
+    """Make some ops collectives, which run beside others, on a link that takes time."""
+    often = chance.choice([0.2, 0.5])
+    ops = [
+        replace(op, type=chance.choice(COLLECTIVES)) if chance.random() < often else op
+        for op in graph.ops
+    ]
+    link = Link(chance.choice([0.0, 1e-6]), chance.choice([1e7, 1e9]))
+    return replace(graph, ops=tuple(ops), link=link)
 
 
 def with_statistics(graph: Graph, chance: random.Random) -> Graph:
@@ -93,7 +107,7 @@ class Mutator:
             *(self.replace_offset, self.exchange_offsets, self.part, self.part),
             *(self.join, self.divert, self.rename, self.release, self.replay),
             *(self.realign, self.encode, self.copy, self.choose, self.reorder),
-            *(self.move_copy, self.move_wait),
+            *(self.move_copy, self.move_wait, self.move_wait, self.start),
         ]
         for _ in range(self.chance.choice([1, 1, 1, 2, 3])):
             self.chance.choice(changes)()
@@ -260,6 +274,28 @@ class Mutator:
         for n, other in enumerate(self.actions):
             if isinstance(other, Wait) and low <= other.action <= high:
                 self.actions[n] = Wait(other.action + shift)
+
+    def start(self) -> None:
+        """An op, most often a collective, runs until a wait somewhere behind it."""
+        places = [
+            k
+            for k, a in enumerate(self.actions)
+            if type(a) is Compute
+            and (
+                self.graph.ops[a.op].type in COLLECTIVES or self.chance.random() < 0.02
+            )
+        ]
+        if not places:
+            return
+        k = self.chance.choice(places)
+        old = self.actions[k]
+        self.actions[k] = Start(old.op, old.algorithm, old.scratch_offset)
+        to = min(k + self.chance.choice([1, 2, 3, 5, 9]), len(self.actions))
+        for n, other in enumerate(self.actions):
+            if isinstance(other, Wait) and other.action >= to:
+                self.actions[n] = Wait(other.action + 1)
+        if self.chance.random() < 0.9:
+            self.actions.insert(to, Wait(k))
 
     def scatter(self, actions) -> None:
         """Insert actions in order, together or apart."""

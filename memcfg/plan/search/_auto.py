@@ -15,8 +15,10 @@ from typing import TYPE_CHECKING, ClassVar
 
 from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.plan.format._actions import Compute
+from memcfg.plan.format._collectives import has_collectives
 from memcfg.plan.search._exact import Exact, fastest
 from memcfg.plan.search._full_tiers import limits_of, within_tiers
+from memcfg.plan.search._overlap import overlapped
 from memcfg.plan.search._policy import fits, names_algorithms, propose
 from memcfg.plan.search._request import Request
 from memcfg.plan.search._share import share
@@ -74,6 +76,8 @@ class Auto:
     places: bool = field(default=True, kw_only=True, repr=False)  # see `Request`
     # Whether the first plan that fits is returned, without looking for a faster one.
     first: bool = field(default=False, kw_only=True, repr=False)
+    # Whether collectives may run beside compute.
+    overlaps: bool = field(default=True, kw_only=True, repr=False)
 
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
         """Plan a graph; see `Policy`."""
@@ -97,6 +101,8 @@ class Auto:
         plan = self._take(plans, request)
         if self.first:
             return plan
+        if self.overlaps:
+            plan = overlapped(request, plan)
         if bounding is not None:
             bounding.begin("time_lower_bound", plan.elapsed_seconds)
         plan = with_gap(graph, plan, None if bounding is None else bounding.is_over)
@@ -172,7 +178,10 @@ class _Plans:
         """
         fitting = [plan for plan in self._all if fits(plan)]
         best = min(fitting, key=self._order, default=None)
-        if best is None or may_leave(self._request.graph) or names_algorithms(best):
+        graph = self._request.graph
+        if best is None or may_leave(graph) or names_algorithms(best):
+            return best
+        if has_collectives(graph):  # for which no time is proven
             return best
         if any(plan.gap == 0 for plan in fitting):
             predicted = replace(best.predicted, optimality_gap=0.0)
@@ -271,7 +280,7 @@ def _choose(request: Request, plans: _Plans) -> _Plans:
     )
     chosen = plans.with_algorithms()
     watch = request.watch
-    base = Auto(cancel=None if watch is None else watch.is_over)
+    base = Auto(cancel=None if watch is None else watch.is_over, overlaps=False)
     policies: list[Policy] = []
     if any(len(row) > 1 for _, row in rows):
         policies += [fastest_algorithms(base), fitting_algorithms(base)]
@@ -378,6 +387,9 @@ def auto(
     With ``algorithms="any"``, all of this is done for the default algorithms, then for
     the fastest of each op, and for those with the least scratch, where each op then
     gets the fastest algorithm that fits. The fastest of these plans is taken.
+
+    In the end, `overlap_collectives` lets the plan's collectives, if it has any, run
+    beside compute.
 
     Methods of the literature are not tried. On the golden plans of the tests, with
     fast, slow and small tiers, none is faster; with small tiers, one can be faster by a

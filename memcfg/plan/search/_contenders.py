@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.plan.search._auto import Auto
+from memcfg.plan.search._overlap import overlapped
 from memcfg.plan.search._policy import fits, names_algorithms, propose
 from memcfg.plan.search._request import Request
 from memcfg.plan.search._time_bound import may_leave, with_gap
@@ -105,7 +106,7 @@ def _proposed(policy: Auto, graph: Graph, limit_bytes: int | None) -> Iterator[P
         if request.watch is not None and request.watch.is_over():
             return
         with suppress(InfeasiblePlanError, PlanError):  # a tier may be full
-            made = propose(method, request)
+            made = overlapped(request, propose(method, request))
             if made.summary is not None:
                 summary = replace(made.summary, chosen_by=policy.name)
                 yield replace(made, summary=summary)
