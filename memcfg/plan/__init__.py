@@ -28,6 +28,7 @@ from memcfg.plan.format._csv import read_buffers, write_placement
 from memcfg.plan.format._judge import unchecked_claims, validate, violations
 from memcfg.plan.format._place import Buffer, Placement, place
 from memcfg.plan.format._plan import Group, Plan, Predicted, Recosted, Summary
+from memcfg.plan.format._ranks import validate_ranks
 from memcfg.plan.format._simulate import (
     Scheduled,
     Simulation,
@@ -199,6 +200,7 @@ __all__ = [
     "ucudnn_wr",
     "unchecked_claims",
     "validate",
+    "validate_ranks",
     "vdnn_all",
     "vdnn_conv",
     "vdnn_dyn",

@@ -29,6 +29,7 @@ from memcfg.plan import (
     sqrt_checkpoint,
     time_lower_bound,
     validate,
+    validate_ranks,
 )
 
 SEEDS = st.integers(0, 2**32 - 1)
@@ -199,6 +200,8 @@ def test_traced_steps_overlap_within_limits():
     check(graph, plan)
     assert starts(plan) > 2
     assert plan.elapsed_seconds < share()(graph).elapsed_seconds
+    ranks = [data_parallel(noisy(3, 1, 4, 2), f"g{rank}", 4) for rank in range(4)]
+    validate_ranks(ranks, [plan, share()(ranks[1]), plan, auto()(ranks[3])])
     for policy in (share(), sqrt_checkpoint()):
         inline = policy(graph)
         made = overlap_collectives(graph, inline)
