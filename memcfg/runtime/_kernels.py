@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from memcfg.devices import Device, OperandSpec, Packing, UnboundKernel
 from memcfg.errors import GraphError, KernelError
 from memcfg.graph import NOMINAL_COPY, Algorithm, Graph, Op, Tier
+from memcfg.ops.collectives import COLLECTIVES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -142,7 +143,11 @@ class Kernels:
         return tier
 
     def _list(self, op: int, measured: bool) -> list[tuple[str, int, float]]:
-        """List name, scratch bytes and seconds of an op's algorithms; 0 is unknown."""
+        """List name, scratch bytes and seconds of an op's algorithms; 0 is unknown.
+
+        Collectives are not measured: they wait for other ranks.
+        """
+        measured = measured and self._specs[op][0] not in COLLECTIVES
         list_ = self._table.measure if measured else self._table.algorithms
         return list_(*self._specs[op])
 

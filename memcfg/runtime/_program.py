@@ -12,6 +12,7 @@ import math
 import time
 from collections import defaultdict
 from dataclasses import replace
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -19,6 +20,7 @@ import numpy as np
 from memcfg import plan as planning
 from memcfg.errors import KernelError, ResourceExhaustedError
 from memcfg.ops._dtypes import array_dtype
+from memcfg.ops.collectives import COLLECTIVES
 from memcfg.runtime._caller_arrays import Readers, Results, aligned_empty
 from memcfg.runtime._kernels import Copied
 from memcfg.runtime._placement import ARENA
@@ -95,7 +97,7 @@ class Program:
         self._staged: dict[tuple[str, bool], tuple[int, npt.NDArray[Any]]] = {}
         self._tiers = list(spec.tier_bytes)
         own = {tier: tiers[tier] for tier in self._tiers}
-        self._loop: Loop = device.program(arena, own)  # or a class of the device
+        self._loop: Loop = device.program(arena, own, network=_meets(spec.graph))
         self.instructions: dict[int, int] = {}  # by action, of ops, copies and waits
         self._ops: dict[int, Op] = {}  # by instruction, of ops and allocations
         self._op_instructions: list[int] = []
@@ -257,12 +259,12 @@ class Program:
 
         For each instruction they are the minimum over the steps, for equal ops the mean
         of these. Seconds per byte of unencoded copies are those of the slower
-        direction.
+        direction. Seconds of collectives depend on other ranks and are not returned.
         """
         least = self.least_of_instructions()
         by_key: dict[object, list[float]] = defaultdict(list)
         for index, action in enumerate(self.spec.plan.actions):
-            if isinstance(action, planning.Compute):
+            if isinstance(action, planning.Compute) and not self._meets(action):
                 took = max(least[self.instructions[index]], _SHORTEST)
                 by_key[self.spec.kernels.key(action.op)].append(took)
         means: dict[object, float] = {}
@@ -323,7 +325,11 @@ class Program:
             if index not in took:
                 continue
             queue, begin, seconds = "compute", now["compute"], took[index]
-            if isinstance(action, planning.SwapOut | planning.SwapIn):
+            if isinstance(action, planning.Compute) and self._meets(action):
+                queue, begin = "network", max(begin, now["network"])
+                if not isinstance(action, planning.Start):
+                    now["compute"] = begin + seconds
+            elif isinstance(action, planning.SwapOut | planning.SwapIn):
                 way = "out" if isinstance(action, planning.SwapOut) else "in"
                 queue = f"{action.tier} {way}"
                 begin = max(begin, now[queue])
@@ -545,8 +551,7 @@ class Program:
                 readers.fix(action.tensor)
                 self.instructions[index] = self._copy(action)
             case planning.Wait(target):
-                event = self.instructions[target]
-                self.instructions[index] = self._loop.wait(0, event)
+                self.instructions[index] = self._wait(target)
             case planning.Encode():
                 readers.fix(action.tensor)
                 self.instructions[index] = self._encode(action)
@@ -637,7 +642,12 @@ class Program:
         if self.spec.mode is None or self.graph.producer[tensor] is None:
             self._first.setdefault(tensor, place)
 
+    def _meets(self, action: planning.Compute) -> bool:
+        """Return whether an action computes a collective."""
+        return self.graph.ops[action.op].type in COLLECTIVES
+
     def _compute(self, action: planning.Compute, readers: Readers) -> int:
+        """Append an op; a collective on the network, where all run in order."""
         op, scratch = self.graph.ops[action.op], self._scratch(action)
         kernel = self.spec.kernels.get(action.op, action.algorithm)
         operands = (*op.inputs, *op.outputs)
@@ -655,7 +665,11 @@ class Program:
             outside[tensor] if tensor in outside else self.graph.tensors[tensor].nbytes
             for tensor in operands
         ]
-        number = self._loop.compute(kernel.instruction(), places, sizes, scratch)
+        operation = (kernel.instruction(), places, sizes, scratch)
+        if self._meets(action):  # the network is the queue behind those of tiers
+            number = self._loop.compute(*operation, 1 + 2 * len(self._tiers))
+        else:
+            number = self._loop.compute(*operation)
         if outside:
             self.results.see(number, op)
         readers.see(number, op, self._places, native=kernel.kernel is not None)
@@ -664,15 +678,35 @@ class Program:
         self._touch(*zip(places, sizes, strict=True))
         if scratch is not None:
             self._touch((scratch, kernel.scratch_bytes))
+        if not isinstance(action, planning.Start):
+            if self._meets(action):
+                self._loop.wait(0, number)
+            self._guard(op)
+        return number
+
+    def _wait(self, target: int) -> int:
+        """Append the wait for a copy or a collective."""
+        number: int = self._loop.wait(0, self.instructions[target])
+        started = self.spec.plan.actions[target]
+        if isinstance(started, planning.Start):
+            self._guard(self.graph.ops[started.op])
+        return number
+
+    def _guard(self, op: Op) -> None:
+        """Append the guards of the losses that an op has computed."""
         for tensor in op.outputs:
             if tensor in self._unguarded:  # guard the first computation only
                 self._unguarded.discard(tensor)
                 self._loop.guard(self._places[tensor])
-        return number
 
     def report(self, name: str, *, verify: bool) -> MemoryReport:
         """Return the memory report of a step; with `verify`, of a measured one."""
         return _measure(self, name, verify=verify)
+
+
+def _meets(graph: Graph) -> bool:
+    """Return whether a graph has collectives."""
+    return any(op.type in COLLECTIVES for op in graph.ops)
 
 
 def _slots(spec: ProgramSpec) -> dict[str, Slot]:
@@ -850,8 +884,9 @@ def _live_by_op(program: Program) -> list[_Live]:
     graph, plan = program.graph, program.spec.plan
     places: dict[int, _Place] = {}  # by tensor
     encoded: dict[int, tuple[_Place, int, str]] = {}  # tensor -> its encoding
+    kept = _scratch_of_starts(program)
     result: list[_Live] = []
-    for action in plan.actions:
+    for index, action in enumerate(plan.actions):
         match action:
             case planning.Alloc(tensor, offset):
                 if (home := program._home(tensor, offset)) is not None:
@@ -870,11 +905,24 @@ def _live_by_op(program: Program) -> list[_Live]:
                 del encoded[tensor]
             case planning.Compute():
                 used = _ranges(graph, plan.alignment, places)
-                used += _scratch_range(program, action)
+                used += kept[index] + _scratch_range(program, action)
                 op = graph.ops[action.op]
                 result.append(_Live(op, (*used, *encoded.values())))
             case _:
                 pass
+    return result
+
+
+def _scratch_of_starts(program: Program) -> list[list[tuple[_Place, int, str]]]:
+    """Return for each action the scratch of the collectives that run meanwhile."""
+    started: dict[int, list[tuple[_Place, int, str]]] = {}
+    result = []
+    for index, action in enumerate(program.spec.plan.actions):
+        result.append([*chain.from_iterable(started.values())])
+        if isinstance(action, planning.Start):
+            started[index] = _scratch_range(program, action)
+        elif isinstance(action, planning.Wait):
+            started.pop(action.action, None)
     return result
 
 

@@ -435,6 +435,8 @@ def _needs(
     """
     moves = [action for action in plan.actions if isinstance(action, _Move)]
     fails = device.fallible or any(_may_fail(action, device) for action in moves)
+    # A collective may fail when updates have run that stand behind its start.
+    fails = fails or any(isinstance(each, planning.Start) for each in plan.actions)
     computes = [a for a in plan.actions if isinstance(a, planning.Compute)]
     ops = [(a.op, a.algorithm) for a in computes]
     saved = _saved(graph, kernels, ops, device, fails=fails)
