@@ -45,6 +45,10 @@ class Communicator(Protocol):
     def size(self) -> int:
         """The number of ranks."""
 
+    @property
+    def rate(self) -> tuple[float, float] | None:
+        """Seconds of a collective, and bytes per second to others; None: not known."""
+
     def work_bytes(self, collective: str, nbytes: int, item_bytes: int) -> int:
         """Return the scratch of a collective.
 

@@ -158,6 +158,11 @@ class MpiCommunicator:
         self.rank = link.rank
         self.size = link.size
 
+    @property
+    def rate(self) -> None:
+        """Return None: plans assume a nominal network."""
+        return
+
     def work_bytes(self, collective: str, nbytes: int, item_bytes: int) -> int:
         """Return the scratch: what a round receives from and sends to each other rank.
 

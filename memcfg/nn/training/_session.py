@@ -33,7 +33,7 @@ from memcfg.errors import (
     ResourceExhaustedError,
     RetracingWarning,
 )
-from memcfg.graph import for_device, with_results_outside
+from memcfg.graph import Link, for_device, with_results_outside
 from memcfg.nn._argument_checks import integer
 from memcfg.nn.inputs._array_checks import Field, Preparation
 from memcfg.nn.inputs._samples import Wanted
@@ -787,6 +787,8 @@ class Session:
         device = self.executor.device
         has = device.kernels.has
         graph = for_device(trace(spec, key, has), has)
+        if key.ranks > 1 and spec.rank is not None and spec.rank.communicator.rate:
+            graph = replace(graph, link=Link(*spec.rank.communicator.rate))
         if (
             key.kind != "predict"
             or device.space != "host"
