@@ -12,6 +12,7 @@ from __future__ import annotations
 from importlib import import_module
 from pkgutil import iter_modules
 
+from memcfg.ops._encoded_totals import EncodedTotals
 from memcfg.ops._expression import (
     Expression,
     atan,
@@ -54,6 +55,7 @@ __all__ = [
     "Adjoint",
     "Communicator",
     "Composite",
+    "EncodedTotals",
     "Expression",
     "OpType",
     "Part",

@@ -15,6 +15,7 @@ from memcfg.errors import KernelError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from memcfg.ops._encoded_totals import EncodedTotals
     from memcfg.ops._op_type import Array
 
 __all__ = ["Communicator", "add_group", "group_of"]
@@ -49,6 +50,10 @@ class Communicator(Protocol):
     def rate(self) -> tuple[float, float] | None:
         """Seconds of a collective, and bytes per second to others; None: not known."""
 
+    @property
+    def encoded_totals(self) -> EncodedTotals:
+        """What calls of `all_reduce_encoded` have encoded on this rank so far."""
+
     def work_bytes(self, collective: str, nbytes: int, item_bytes: int) -> int:
         """Return the scratch of a collective.
 
@@ -76,6 +81,25 @@ class Communicator(Protocol):
             This rank's.
         work : ndarray
             Scratch of `work_bytes` in uint8.
+        """
+
+    def all_reduce_encoded(self, arrays: Sequence[Array], work: Array) -> None:
+        """Replace arrays of few values by their sums over the ranks.
+
+        The sums are those of `all_reduce`. The arrays of a rank have the values 0, T
+        and -T, where T is the rank's own, so that they are sent in few bytes.
+
+        Parameters
+        ----------
+        arrays : sequence of ndarray
+            This rank's, in float32, 64 at most.
+        work : ndarray
+            Scratch of `work_bytes` in uint8.
+
+        Raises
+        ------
+        ValueError
+            If there are other values.
         """
 
     def reduce_scatter(self, whole: Array, part: Array, work: Array) -> None:

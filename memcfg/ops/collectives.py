@@ -4,11 +4,12 @@ All ops have the attributes ``group``, the name of the group on this rank, ``ran
 their number, and ``work_bytes``, the scratch that the communicator needs, which is the
 last output if there is any.
 
-``all_reduce`` replaces tensors by their sums over the ranks. ``reduce_scatter`` gives
-each rank its part of the sum of a flattened tensor; parts have equal lengths, and zeros
-behind the end. ``all_gather`` {shape} makes a tensor of the parts of all ranks; with a
-third input of that shape it takes its bytes. ``broadcast`` {root} replaces tensors by
-those of one rank.
+``all_reduce`` replaces tensors by their sums over the ranks. With {encoded: True} all
+are float32 and have the values 0, T and -T, and ranks send encodings of them.
+``reduce_scatter`` gives each rank its part of the sum of a flattened tensor; parts have
+equal lengths, and zeros behind the end. ``all_gather`` {shape} makes a tensor of the
+parts of all ranks; with a third input of that shape it takes its bytes. ``broadcast``
+{root} replaces tensors by those of one rank.
 
 The first input of each is a token, and its first output the next one. A chain of tokens
 gives the collectives of all ranks the same order, whatever that of other ops is.
@@ -74,7 +75,11 @@ def _infer_same(
     if kind == "broadcast":
         root, ranks = attributes["root"], attributes["ranks"]
         require(0 <= root < ranks, f"broadcast: there is no rank {root} of {ranks}")
-    return _with_work(_checked(kind, inputs), attributes)
+    specs = _checked(kind, inputs)
+    if attributes.get("encoded"):
+        for spec in specs:
+            require(spec.dtype == "float32", f"{kind}: no encoding of {spec.dtype}")
+    return _with_work(specs, attributes)
 
 
 def _part(size: int, ranks: int) -> int:
@@ -116,6 +121,8 @@ def _same(kind: str, attributes: Attributes, inputs: Arrays, outputs: Arrays) ->
             target[...] = source
     if kind == "broadcast":
         communicator.broadcast(arrays, attributes["root"])
+    elif attributes.get("encoded"):
+        communicator.all_reduce_encoded(arrays, _work(attributes, outputs))
     else:
         communicator.all_reduce(arrays, _work(attributes, outputs))
     outputs[0][...] = 0

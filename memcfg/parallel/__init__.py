@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from memcfg.ops import Communicator
+from memcfg.ops import Communicator, EncodedTotals
 from memcfg.parallel._in_process import in_process_group
 from memcfg.parallel._mpi import mpi_communicator, mpi_size
 from memcfg.parallel._wrapper import ParallelWrapper
+from memcfg.parallel.encoding import (
+    AdaptiveThresholdAlgorithm,
+    FixedThresholdAlgorithm,
+    ResidualClippingPostProcessor,
+    ThresholdAlgorithm,
+)
 from memcfg.parallel.inference._inference import ParallelInference
 from memcfg.parallel.inference._inference_builder import InferenceBuilder
 from memcfg.parallel.inference._inference_mode import InferenceMode
@@ -13,13 +19,18 @@ from memcfg.parallel.inference._inference_stats import InferenceStats
 from memcfg.parallel.inference._load_balance_mode import LoadBalanceMode
 
 __all__ = [
+    "AdaptiveThresholdAlgorithm",
     "Communicator",
+    "EncodedTotals",
+    "FixedThresholdAlgorithm",
     "InferenceBuilder",
     "InferenceMode",
     "InferenceStats",
     "LoadBalanceMode",
     "ParallelInference",
     "ParallelWrapper",
+    "ResidualClippingPostProcessor",
+    "ThresholdAlgorithm",
     "in_process_group",
     "mpi_communicator",
     "mpi_size",

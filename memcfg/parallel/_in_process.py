@@ -10,7 +10,9 @@ import numpy as np
 import numpy.typing as npt
 
 from memcfg.errors import CommunicationError
+from memcfg.ops import EncodedTotals
 from memcfg.parallel._late_ranks import late
+from memcfg.parallel.encoding._encoded_round import count_encoded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -100,6 +102,7 @@ class InProcessCommunicator:
     def __init__(self, meeting: _Meeting, rank: int) -> None:
         self._meeting = meeting
         self.rank = rank
+        self.encoded_totals = EncodedTotals()
 
     @property
     def size(self) -> int:
@@ -124,6 +127,17 @@ class InProcessCommunicator:
         """Replace arrays by their sums over the ranks."""
         del work
         self._together("all_reduce", arrays, self._sum_share)
+
+    def all_reduce_encoded(self, arrays: Sequence[Array], work: Array) -> None:
+        """Replace arrays by their sums; encodings are counted, and none is needed."""
+        del work
+        try:
+            counted = count_encoded(arrays, self.size - 1)
+        except ValueError as error:
+            self.fail(f"rank {self.rank} failed in all_reduce_encoded: {error}")
+            raise
+        self._together("all_reduce_encoded", arrays, self._sum_share)
+        self.encoded_totals = self.encoded_totals.plus(counted)
 
     def reduce_scatter(self, whole: Array, part: Array, work: Array) -> None:
         """Write this rank's part of the sum of flat arrays."""

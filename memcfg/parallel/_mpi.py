@@ -15,6 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from memcfg.errors import CommunicationError, MissingDependencyError
+from memcfg.ops import EncodedTotals
+from memcfg.ops.collectives import MOST_TENSORS
 from memcfg.parallel._mpi_link import (
     COLLECTIVES,
     EXCHANGES,
@@ -24,6 +26,7 @@ from memcfg.parallel._mpi_link import (
     wait_while,
 )
 from memcfg.parallel._rank_parts import round_bytes, rounds
+from memcfg.parallel.encoding._encoded_round import encoded_rounds, round_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -151,12 +154,15 @@ class MpiCommunicator:
         The number of this process, from 0.
     size : int
         The number of processes.
+    encoded_totals : EncodedTotals
+        What `all_reduce_encoded` has encoded and sent so far.
     """
 
     def __init__(self, link: Link) -> None:
         self._link = link
         self.rank = link.rank
         self.size = link.size
+        self.encoded_totals = EncodedTotals()
 
     @property
     def rate(self) -> None:
@@ -169,7 +175,8 @@ class MpiCommunicator:
         Parameters
         ----------
         collective : str
-            ``all_reduce``, ``reduce_scatter``, ``all_gather`` or ``broadcast``.
+            ``all_reduce``, ``all_reduce_encoded``, ``reduce_scatter``, ``all_gather``
+            or ``broadcast``.
         nbytes : int
             Bytes of whole arrays, in all.
         item_bytes : int
@@ -183,11 +190,17 @@ class MpiCommunicator:
         others = self.size - 1
         slots = {
             "all_reduce": 2 * others,  # to receive, and to pack
+            "all_reduce_encoded": self.size,  # a round's encodings of all ranks
             "reduce_scatter": max(0, others - 1),  # one is received in the result
             "broadcast": 0,
             "all_gather": 0,
         }[collective]
-        return slots * round_bytes(nbytes, self.size, item_bytes)
+        return slots * self._slot_bytes(collective, nbytes, item_bytes)
+
+    def _slot_bytes(self, collective: str, nbytes: int, item_bytes: int) -> int:
+        if collective == "all_reduce_encoded":
+            return 4 * round_words(nbytes // item_bytes, MOST_TENSORS)
+        return round_bytes(nbytes, self.size, item_bytes)
 
     def fail(self, reason: str) -> None:
         """Make the collectives of all ranks raise CommunicationError from now on.
@@ -237,6 +250,48 @@ class MpiCommunicator:
                 sums = self._sum_messages(flats, parts[self.rank], received, packed)
                 self._exchange_sums(call, flats, parts, sums, packed)
             call.wait()
+
+    def all_reduce_encoded(self, arrays: Sequence[Array], work: Array) -> None:
+        """Replace arrays of 0, T and -T by their sums over the ranks.
+
+        Each rank sends all others encodings of its arrays, of a MiB at a time.
+
+        Parameters
+        ----------
+        arrays : sequence of ndarray
+            C-contiguous and in float32, of the same lengths on all ranks, 64 at most.
+        work : ndarray
+            Scratch of `work_bytes` in uint8.
+
+        Raises
+        ------
+        CommunicationError
+            If a rank has failed, does not arrive, or calls something else.
+        ValueError
+            If the scratch is too small, an array is not C-contiguous, or there are
+            other values.
+        """
+        flats = [_flat(each) for each in arrays]
+        slots = self._slots("all_reduce_encoded", flats, work)
+        words = [each.view(np.int32) for each in slots]
+        length = entries = 0
+        with self._call("all_reduce_encoded", flats) as call, np.errstate(all="ignore"):
+            for each in encoded_rounds(flats):
+                used, count = each.encode(words[self.rank])
+                length, entries = length + used, entries + count
+                for rank in self._link.others:
+                    call.receive(rank, words[rank])
+                    call.send(rank, words[self.rank][:used])
+                call.wait()
+                each.clear()
+                for encoding in words:
+                    each.add(encoding)
+            call.wait()
+        elements = sum(each.size for each in flats)
+        others = self.size - 1
+        self.encoded_totals = self.encoded_totals.plus(
+            EncodedTotals(elements, entries, 4 * length * others, 4 * elements * others)
+        )
 
     def reduce_scatter(self, whole: Array, part: Array, work: Array) -> None:
         """Write this rank's part of the sum of flat arrays, which are not changed.
@@ -388,7 +443,7 @@ class MpiCommunicator:
             raise ValueError(
                 f"{collective} needs {needed} bytes of scratch, not {work.nbytes}"
             )
-        length = round_bytes(nbytes, self.size, item)
+        length = self._slot_bytes(collective, nbytes, item)
         return [work[i : i + length] for i in range(0, needed, length or 1)]
 
     def _exchange_parts(

@@ -60,6 +60,18 @@ def test_several_tensors_are_summed_by_one_op():
         assert b.tolist() == [[-1, 1], [3, 5]]
 
 
+def test_encoded_sums_are_those_of_values_of_one_magnitude():
+    def append(builder, token, a, b, of):
+        (size,) = builder.apply("sign", (a,))  # rank 0 has 0, 1, 1, rank 1 has 1, 1, 1
+        (sign,) = builder.apply("sign", (b,))
+        encoded = of | {"encoded": True}
+        return builder.apply("all_reduce", (token, size, sign), encoded)[1:]
+
+    for a, b in results(append):
+        assert a.tolist() == [1, 2, 2]
+        assert b.tolist() == [[-1, 1], [2, 2]]
+
+
 def test_a_tensor_that_is_read_again_keeps_its_value():
     def append(builder, token, a, b, of):
         _, total = builder.apply("all_reduce", (token, a), of)
@@ -97,11 +109,13 @@ def test_one_rank_gives_its_values_to_all():
         ("broadcast", ("token", "a"), {"root": 2}, "there is no rank 2 of 2"),
         ("all_gather", ("token", "a"), {"shape": (3,)}, r"parts of \(3,\) are \(2,\)"),
         ("reduce_scatter", ("token", "half"), {}, "not bfloat16"),
+        ("all_reduce", ("token", "n"), {"encoded": True}, "no encoding of int32"),
     ],
 )
 def test_operands_that_no_rank_could_use_are_refused(kind, inputs, attributes, words):
     def append(builder, token, a, b, of):
         known = {"token": token, "a": a, "half": builder.cast(a, "bfloat16")}
+        known["n"] = builder.cast(a, "int32")
         builder.apply(kind, [known[each] for each in inputs], of | attributes)
         return []
 

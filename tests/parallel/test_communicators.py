@@ -8,6 +8,7 @@ import pytest
 from communicator_cases import (
     DTYPES,
     check_all_reduce,
+    check_all_reduce_encoded,
     check_broadcast,
     check_exchange,
     check_parts,
@@ -43,6 +44,26 @@ def test_all_reduce_sums_in_the_order_of_ranks(size, kinds, seed):
         run(size, lambda each: check_all_reduce(each, shapes, dtypes, seed))
         == [None] * size
     )
+
+
+@settings(max_examples=40, deadline=None)
+@given(SIZES, st.lists(SHAPES, min_size=1, max_size=3), st.integers(0, 99))
+def test_encoded_sums_are_in_the_order_of_ranks(size, shapes, seed):
+    def call(communicator):
+        return check_all_reduce_encoded(communicator, shapes, seed)
+
+    assert all(isinstance(each, int) for each in run(size, call))
+
+
+def test_values_without_an_encoding_end_the_sums_of_all_ranks():
+    def call(communicator):
+        array = np.float32([1, 2 if communicator.rank == 1 else 1])
+        communicator.all_reduce_encoded([array], NO_WORK)
+
+    errors = run(3, call)
+    assert isinstance(errors[1], ValueError)
+    assert all(isinstance(errors[rank], CommunicationError) for rank in (0, 2))
+    assert "one finite magnitude" in str(errors[0])
 
 
 @settings(max_examples=40, deadline=None)

@@ -31,6 +31,7 @@ assert (communicator.rank, communicator.size) == (rank, size)
 rng = np.random.default_rng(5)
 for seed in range(6):
     check_all_reduce(communicator, *draw(rng), seed)
+    check_all_reduce_encoded(communicator, draw(rng)[0], seed)
     length = int(rng.integers(0, 1 << int(rng.integers(1, 19))))
     check_parts(communicator, length, str(rng.choice(DTYPES)), seed)
     check_broadcast(communicator, *draw(rng), int(rng.integers(size)), seed)
@@ -76,6 +77,7 @@ def test_threads_of_a_part_of_the_processes_sum_and_exchange(tmp_path):
     work, one = np.empty(8, np.uint8), np.ones(1)
     for call in (
         lambda: group.all_reduce([np.ones(100)], work),
+        lambda: group.all_reduce_encoded([np.ones(100, np.float32)], work),
         lambda: group.all_reduce([np.ones((4, 4)).T], work),
         lambda: group.reduce_scatter(np.ones(4), one, work),
         lambda: group.all_gather(one, np.ones(2, np.float32), work),
@@ -95,6 +97,7 @@ def test_threads_of_a_part_of_the_processes_sum_and_exchange(tmp_path):
         of_two = "parts of 2 elements in float32 are (1,) in that dtype"
         assert [each["error"] for each in run.reports(2)[2:]] == [
             "all_reduce needs 800 bytes of scratch, not 8",
+            "all_reduce_encoded needs 600 bytes of scratch, not 8",
             "collectives need C-contiguous arrays",
             f"{of_four}, not (1,) in float64",
             f"{of_two}, not (1,) in float64",
@@ -118,13 +121,20 @@ def test_training_over_processes_has_the_bits_of_threads(tmp_path):
 
 def test_failures_of_a_group_are_named_on_all_ranks_and_are_its_own(tmp_path):
     program = """
-    differing, failing, whole = (mpi_communicator(timeout=50) for _ in range(3))
+    encoding, differing, failing, whole = (
+        mpi_communicator(timeout=50) for _ in range(4)
+    )
     slow = mpi_communicator(timeout=0.5)
 
     def sum_up(group, length):
         work = np.empty(group.work_bytes("all_reduce", length * 4, 4), np.uint8)
         group.all_reduce([np.ones(length, np.float32)], work)
 
+    words = np.empty(encoding.work_bytes("all_reduce_encoded", 8, 4), np.uint8)
+    try:
+        encoding.all_reduce_encoded([np.float32([3, 3 + rank])], words)
+    except (CommunicationError, ValueError) as error:
+        report(encoded=str(error), kind=type(error).__name__)
     caught(sum_up, differing, 300_000 + (rank == 1))
     caught(differing.broadcast, [np.ones(3)], 0)
     if rank == 1:
@@ -142,7 +152,9 @@ def test_failures_of_a_group_are_named_on_all_ranks_and_are_its_own(tmp_path):
         status, _ = run.wait()
         assert status != 0
         for rank in range(3):
-            _, differ, again, fail, later, slow, exchanged = run.reports(rank)
+            _, encode, differ, again, fail, later, slow, exchanged = run.reports(rank)
+            assert "one finite magnitude" in encode["encoded"]
+            assert encode["kind"] == ("CommunicationError", "ValueError")[rank > 0]
             assert differ == again
             assert "rank 1 called all_reduce of 300001 elements" in differ["error"]
             assert "called all_reduce of 300000 elements in 1 array" in differ["error"]

@@ -11,6 +11,7 @@ import numpy as np
 __all__ = [
     "DTYPES",
     "check_all_reduce",
+    "check_all_reduce_encoded",
     "check_broadcast",
     "check_exchange",
     "check_parts",
@@ -49,6 +50,38 @@ def check_all_reduce(communicator, shapes, dtypes, seed):
     for i, kind in enumerate(kinds):
         wanted = in_order([values(each, *kind, (seed, i)) for each in range(size)])
         np.testing.assert_array_equal(arrays[i], wanted, strict=True)
+
+
+def encodable(rank, shape, seed):
+    """Return an array of 0, T and -T, with few or many entries."""
+    rng = np.random.default_rng((seed, rank))
+    magnitude = np.float32(rng.random() + 0.1)
+    entries = rng.random(shape) < rng.choice([0.01, 0.06, 0.5])
+    array = np.where(entries, rng.choice([-magnitude, magnitude], shape), 0)
+    return np.asarray(array, np.float32)
+
+
+def check_all_reduce_encoded(communicator, shapes, seed):
+    rank, size = communicator.rank, communicator.size
+    seeds = [(seed, 0)] * len(shapes)  # of all arrays, so that they have one magnitude
+    arrays = [encodable(rank, *kind) for kind in zip(shapes, seeds, strict=True)]
+    entries = sum(map(np.count_nonzero, arrays))
+    before = communicator.encoded_totals
+    scratch = work(communicator, "all_reduce_encoded", arrays)
+    communicator.all_reduce_encoded(arrays, scratch)
+    for i, shape in enumerate(shapes):
+        wanted = in_order([encodable(each, shape, seeds[i]) for each in range(size)])
+        np.testing.assert_array_equal(arrays[i], wanted, strict=True)
+    after = communicator.encoded_totals
+    elements = sum(each.size for each in arrays)
+    assert after.elements - before.elements == elements
+    assert after.entries - before.entries == entries
+    dense = 4 * elements * (size - 1)
+    assert after.dense_bytes - before.dense_bytes == dense
+    headers = 4 * (4 * (1 + elements // (1 << 18)) + len(shapes))
+    sent = after.sent_bytes - before.sent_bytes
+    assert sent <= min(4 * entries, elements // 4) * (size - 1) + headers * (size - 1)
+    return sent
 
 
 def check_parts(communicator, length, dtype, seed):

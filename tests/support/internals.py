@@ -48,6 +48,16 @@ from memcfg.ops._expression import derivative as derivative
 from memcfg.ops._expression import evaluate as evaluate
 from memcfg.ops._expression import operand as operand
 from memcfg.ops._expression import write as write
+from memcfg.parallel.encoding._encoded_round import (
+    ROUND_POSITIONS as ROUND_POSITIONS,
+)
+from memcfg.parallel.encoding._encoded_round import (
+    count_encoded as count_encoded,
+)
+from memcfg.parallel.encoding._encoded_round import (
+    encoded_rounds as encoded_rounds,
+)
+from memcfg.parallel.encoding._encoded_round import round_words as round_words
 from memcfg.plan import capuchin_feedback, vdnn_all
 from memcfg.plan.methods import _checkmate, _composition, _vdnn
 from memcfg.plan.methods._highs import solve
