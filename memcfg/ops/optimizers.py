@@ -496,6 +496,23 @@ def _clip_by_value(
     return minimum(maximum(g / divisor, -limit), limit)
 
 
+def _threshold_split(
+    residual: Expression,
+    g: Expression,
+    threshold: Expression,
+    residual_limit: Expression,
+) -> tuple[Expression, Expression]:
+    """Return what is left of a gradient, and its elements of at least the threshold.
+
+    What is not finite becomes NaN in both.
+    """
+    v = residual + g
+    sent = select(v < threshold, select(v > -threshold, 0, -threshold), threshold)
+    sent = sent + (v - v)
+    rest = minimum(maximum(v - sent, -residual_limit), residual_limit)
+    return rest, sent
+
+
 elementwise("moving_average", _moving_average, state=("moving",))
 elementwise("assign", lambda variable, value: value, state=("variable",))
 elementwise("assign_last", _assign_last, scalars=("step",), state=("variable",))
@@ -507,6 +524,12 @@ elementwise(
     _average_overwriting,
     scalars=("step",),
     state=("w", "average"),
+)
+elementwise(
+    "threshold_split",
+    _threshold_split,
+    scalars=("threshold", "residual_limit"),
+    state=("residual", "g"),
 )
 elementwise("clip_by_norm", _clip_by_norm, scalars=("length",))
 elementwise("clip_by_value", _clip_by_value)

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from memcfg.nn.training._session import Session
+    from memcfg.parallel.encoding._gradient_encoder import GradientEncoder
 
 __all__ = ["Member", "Members"]
 
@@ -28,22 +29,31 @@ class Member(NamedTuple):
     session: Session
     communicator: Communicator
     group: str
+    encoder: GradientEncoder | None  # of its gradients, if they are encoded
 
     @property
     def rank(self) -> Rank:
         """The rank, for the traces of the session."""
-        return Rank(self.group, self.communicator)
+        return Rank(self.group, self.communicator, self.encoder)
 
 
 class Members:
     """Sessions that work in threads of their own, the first in that of the caller."""
 
     def __init__(
-        self, sessions: Sequence[Session], communicators: Sequence[Communicator]
+        self,
+        sessions: Sequence[Session],
+        communicators: Sequence[Communicator],
+        encode: Callable[[Communicator], GradientEncoder | None] | None = None,
     ) -> None:
         number = next(_numbers)
         self.all = [
-            Member(session, communicator, f"group {number}, rank {communicator.rank}")
+            Member(
+                session,
+                communicator,
+                f"group {number}, rank {communicator.rank}",
+                None if encode is None else encode(communicator),
+            )
             for session, communicator in zip(sessions, communicators, strict=True)
         ]
         for each in self.all:

@@ -17,13 +17,21 @@ from memcfg.nn._argument_checks import integer, real
 from memcfg.nn._random import next_seed
 from memcfg.nn.inputs._reading import is_stream
 from memcfg.nn.training._compile_config import get_modes
+from memcfg.ops import EncodedTotals
 from memcfg.parallel._averaging import Averaging
 from memcfg.parallel._in_process import in_process_group
 from memcfg.parallel._members import Members
 from memcfg.parallel._mpi import mpi_communicator, mpi_size
+from memcfg.parallel._shared_gradients import SharedGradients
 from memcfg.parallel._synchronous import Synchronous
 from memcfg.parallel._values import copy_values
 from memcfg.parallel._wrapper_builder import ParallelWrapperBuilder
+from memcfg.parallel.encoding import (
+    AdaptiveThresholdAlgorithm,
+    ResidualClippingPostProcessor,
+    ThresholdAlgorithm,
+)
+from memcfg.parallel.encoding._gradient_encoder import GradientEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,7 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ParallelWrapper"]
 
-_MODES = ("averaging", "all_reduce")
+_MODES = ("averaging", "all_reduce", "shared_gradients")
 _GROUP_TIMEOUT = 300.0  # seconds: planning a large model takes minutes
 
 
@@ -71,10 +79,18 @@ class ParallelWrapper:
     workspace_mode : WorkspaceMode or str, optional
         The workspace mode of training steps while the wrapper is open, as
         ``training_workspace_mode`` of `compile`. The default is the model's.
-    training_mode : {"averaging", "all_reduce"}, default "averaging"
+    training_mode : {"averaging", "all_reduce", "shared_gradients"}, default "averaging"
         ``"averaging"``: each worker trains on its part of each batch, and weights are
         averaged now and then. ``"all_reduce"``: each step computes the gradient of the
         whole batch together, so that all have the same weights at all times.
+        ``"shared_gradients"``: the same, except that workers send each other encodings
+        of their gradients, which take a small part of the bytes; see Notes.
+    threshold_algorithm : ThresholdAlgorithm, optional
+        Chooses the thresholds of ``"shared_gradients"``; each worker has a clone. The
+        default is ``AdaptiveThresholdAlgorithm()``. After `fit` the attribute of this
+        name is what all workers have learned, and can be passed to another wrapper.
+    residual_post_processor : ResidualClippingPostProcessor, optional
+        Clips residuals of ``"shared_gradients"``. The default is not to.
     devices : sequence of str or LogicalDevice, optional
         The devices of the workers. The default is the model's own, then all others of
         its type in turn; workers may share one, and its limit.
@@ -88,8 +104,9 @@ class ParallelWrapper:
     ------
     TypeError, ValueError
         If an argument is invalid, or the model cannot be divided: with batch
-        normalization, ``"all_reduce"`` needs ``compile(batch_statistics="micro")``,
-        since each worker has the statistics of its own part.
+        normalization, ``"all_reduce"`` and ``"shared_gradients"`` need
+        ``compile(batch_statistics="micro")``, since each worker has the statistics of
+        its own part.
     RuntimeError
         If the model is not compiled.
     MissingDependencyError
@@ -101,6 +118,23 @@ class ParallelWrapper:
     among the workers and not given to one. Averages are weighted by samples. Sums are
     taken in the order of the workers, so that runs of the same program have the same
     bits.
+
+    In ``"shared_gradients"`` each worker adds its gradient of the batch to a residual.
+    Elements whose absolute value is the threshold or more are sent as the threshold
+    with their sign, and subtracted from the residual, which keeps the rest for later
+    steps [1]_. All workers apply the optimizer to the sum of what they have sent, so
+    that they have the same weights. DL4J encodes the optimizer's updates and not
+    gradients. With plain gradient descent that is the same if the threshold is
+    multiplied by the learning rate; with other optimizers this form needs no optimizer
+    state of its own for each worker. A residual has the bytes of its weight, which are
+    planned like the optimizer's state. It is not saved, and is 0 again after an error,
+    `close` or `compile`. A single rank sends nothing, and does not encode. If a
+    gradient is not finite, the step raises ValueError and changes nothing.
+
+    References
+    ----------
+    .. [1] N. Strom, "Scalable Distributed DNN Training Using Commodity GPU Cloud
+       Computing", Interspeech 2015.
 
     Examples
     --------
@@ -120,6 +154,8 @@ class ParallelWrapper:
         report_score_after_averaging: bool = False,
         workspace_mode: WorkspaceMode | str | None = None,
         training_mode: str = "averaging",
+        threshold_algorithm: ThresholdAlgorithm | None = None,
+        residual_post_processor: ResidualClippingPostProcessor | None = None,
         devices: Sequence[Any] | None = None,
         communicator: Communicator | None = None,
         timeout: float = _GROUP_TIMEOUT,
@@ -131,6 +167,9 @@ class ParallelWrapper:
         self.model = model
         self.training_mode = training_mode
         self.score: float | None = None
+        self.threshold_algorithm = _algorithm(training_mode, threshold_algorithm)
+        self._post_processor = _post_processor(training_mode, residual_post_processor)
+        self._encoded = EncodedTotals()  # of members that have been dropped
         self._prefetch = integer(prefetch_buffer, "prefetch_buffer", 0)
         self._frequency = integer(averaging_frequency, "averaging_frequency", 1)
         self._updaters = bool(average_updaters)
@@ -254,15 +293,31 @@ class ParallelWrapper:
             raise RuntimeError("there are no workers before the first fit")
         return members.call(lambda member: member.session.report_of_rank(verify=verify))
 
+    @property
+    def encoded_totals(self) -> EncodedTotals:
+        """What the workers of this process have encoded in ``"shared_gradients"``.
+
+        Workers of one process send nothing: bytes are what they would be between
+        processes. Steps of ``memory_reports(verify=True)`` count.
+        """
+        total = self._encoded
+        for each in () if self._members is None else self._members.all:
+            total = total.plus(each.communicator.encoded_totals)
+        return total
+
+    @property
+    def bytes_sent(self) -> int:
+        """The bytes of the encodings, as of `encoded_totals`."""
+        return self.encoded_totals.sent_bytes
+
     def stop_fit(self) -> None:
         """End `fit` after the current step; from a callback or another thread."""
         self.model.stop_training = True
 
     def close(self) -> None:
         """Free the replicas; the model keeps its weights."""
-        members, self._members = self._members, None
-        if members is not None:
-            members.close()
+        if self._members is not None:
+            self._drop(self._members)
         group, self._own_group = self._own_group, None
         if group is not None:
             group.close()
@@ -280,8 +335,7 @@ class ParallelWrapper:
         """Return the members, with the model's weights and optimizer state."""
         session = self.model._built_session()
         if self._members is not None and self._members.lead.session is not session:
-            self._members.close()  # the model was compiled again
-            self._members = None
+            self._drop(self._members)  # the model was compiled again
         if self._members is None:
             sessions = [session]
             if self._communicator is not None:
@@ -292,12 +346,15 @@ class ParallelWrapper:
                     session.replica(device, f"{self.model.name}, worker {number}")
                     for number, device in enumerate(self._devices[1:], start=1)
                 ]
-            self._members = Members(sessions, communicators)
+            encode = self._encoder if self.training_mode == "shared_gradients" else None
+            self._members = Members(sessions, communicators, encode)
         self._members.call(copy_values)
         return self._members
 
     def _distribution(self, members: Members) -> Averaging | Synchronous:
         """Return what runs the steps of a `fit`."""
+        if self.training_mode == "shared_gradients":
+            return SharedGradients(members, report=self._report, learned=self._learned)
         if self.training_mode == "all_reduce":
             return Synchronous(members, report=self._report)
         return Averaging(
@@ -309,7 +366,6 @@ class ParallelWrapper:
         if not members.is_broken:
             distribution.finish(members)
             return
-        self._members = None
         try:
             if self._communicator is None:  # its threads have ended, and nothing waits
                 sessions = [each.session for each in members.all]
@@ -319,7 +375,22 @@ class ParallelWrapper:
                 finally:
                     again.close()
         finally:
-            members.close()
+            self._drop(members)
+
+    def _drop(self, members: Members) -> None:
+        """Close the members, and keep the numbers of what they have encoded."""
+        self._encoded, self._members = self.encoded_totals, None
+        members.close()
+
+    def _encoder(self, communicator: Communicator) -> GradientEncoder | None:
+        """Return the encoder of a rank; None if there are no others."""
+        algorithm = self.threshold_algorithm
+        if communicator.size == 1 or algorithm is None:
+            return None
+        return GradientEncoder(algorithm, self._post_processor, communicator)
+
+    def _learned(self, algorithm: ThresholdAlgorithm) -> None:
+        self.threshold_algorithm = algorithm
 
     def _report(self, score: float) -> None:
         self.score = score
@@ -351,6 +422,41 @@ class ParallelWrapper:
         """Give the model another configuration, with its values."""
         with self.model._lock.step():
             self.model._configure(compiled)
+
+
+def _algorithm(
+    mode: str, given: ThresholdAlgorithm | None
+) -> ThresholdAlgorithm | None:
+    """Return the threshold algorithm of a training mode, if it has one."""
+    if mode != "shared_gradients":
+        _refuse_in(mode, threshold_algorithm=given)
+        return None
+    if given is None:
+        return AdaptiveThresholdAlgorithm()
+    if not isinstance(given, ThresholdAlgorithm):
+        raise TypeError(f"threshold_algorithm is a ThresholdAlgorithm, not {given!r}")
+    return given.clone()
+
+
+def _post_processor(
+    mode: str, given: ResidualClippingPostProcessor | None
+) -> ResidualClippingPostProcessor | None:
+    """Return the residual post-processor of a training mode, if it has one."""
+    if mode != "shared_gradients":
+        _refuse_in(mode, residual_post_processor=given)
+    elif given is not None and not isinstance(given, ResidualClippingPostProcessor):
+        raise TypeError(
+            f"residual_post_processor is a ResidualClippingPostProcessor, not {given!r}"
+        )
+    return given
+
+
+def _refuse_in(mode: str, **arguments: Any) -> None:
+    for name, value in arguments.items():
+        if value is not None:
+            raise ValueError(
+                f'{name} is for training_mode="shared_gradients", not {mode!r}'
+            )
 
 
 def _workers(given: int | None) -> int:

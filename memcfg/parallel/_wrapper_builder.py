@@ -8,6 +8,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from memcfg.nn.models import Model
+    from memcfg.parallel.encoding import (
+        ResidualClippingPostProcessor,
+        ThresholdAlgorithm,
+    )
     from memcfg.workspaces import WorkspaceMode
 
 __all__ = ["ParallelWrapperBuilder"]
@@ -56,6 +60,14 @@ class ParallelWrapperBuilder:
     def training_mode(self, mode: str) -> Self:
         """Set `training_mode`."""
         return self._with(training_mode=mode)
+
+    def threshold_algorithm(self, algorithm: ThresholdAlgorithm) -> Self:
+        """Set `threshold_algorithm`."""
+        return self._with(threshold_algorithm=algorithm)
+
+    def residual_post_processor(self, processor: ResidualClippingPostProcessor) -> Self:
+        """Set `residual_post_processor`."""
+        return self._with(residual_post_processor=processor)
 
     def build(self) -> Any:
         """Return the wrapper.

@@ -105,18 +105,25 @@ def test_threads_of_a_part_of_the_processes_sum_and_exchange(tmp_path):
         ]
 
 
-def test_training_over_processes_has_the_bits_of_threads(tmp_path):
-    program = """
+@pytest.mark.parametrize(
+    ("mode", "size"),
+    [("all_reduce", 2), ("shared_gradients", 2), ("shared_gradients", 3)],
+)
+def test_training_over_processes_has_the_bits_of_threads(mode, size, tmp_path):
+    program = f"""
     from mpi_training import train
 
     group = mpi_communicator(timeout=40)
-    report(trained=train(communicator=group))
+    report(trained=train({mode!r}, communicator=group))
     group.close()
     """
-    with MpiRun(2, program, tmp_path) as run:
+    with MpiRun(size, program, tmp_path) as run:
         assert run.wait() == (0, "")
-        wanted = {"trained": train(workers=2)}
-        assert [run.reports(rank)[1] for rank in range(2)] == [wanted] * 2
+        *wanted, entries = train(mode, workers=size)
+        found = [run.reports(rank)[1]["trained"] for rank in range(size)]
+    assert [each[:-1] for each in found] == [wanted] * size
+    assert sum(each[-1] for each in found) == entries  # each counts its own
+    assert bool(entries) == (mode == "shared_gradients")
 
 
 def test_failures_of_a_group_are_named_on_all_ranks_and_are_its_own(tmp_path):

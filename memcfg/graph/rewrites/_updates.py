@@ -199,8 +199,8 @@ def tile_updates(graph: Graph, has: Callable[[str], bool]) -> Graph:
 
     The gradient must be at least 4 MiB, an element-wise update must be its only reader,
     and the device must have a kernel for the fused op. A gradient with other readers
-    (clipping by its norm, a sum over several uses of a weight) stays whole, as does
-    that of a grouped convolution.
+    (clipping by its norm, a sum over several uses of a weight) stays whole, as do that
+    of a grouped convolution and one whose bytes the update may write to.
 
     Parameters
     ----------
@@ -233,6 +233,7 @@ def tile_updates(graph: Graph, has: Callable[[str], bool]) -> Graph:
             update.phase == "update"
             and formula is not None
             and update.inputs.count(gradient) == 1
+            and gradient not in {source for source, _ in update.in_place}
             and _shape_of_all(graph, update, gradient)
         ):
             gone.add(index)

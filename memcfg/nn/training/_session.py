@@ -200,8 +200,7 @@ class Session:
         self._indexed: Mapping[str, Table] | None = None  # by inputs of any length
         self._weights = {weight.name: weight for weight in spec.network.weights}
         self.slots = spec.slots
-        # Those of steps that run in parts, too.
-        self._slots = {s.name: s for s in replace(spec, accumulates=True).slots}
+        self._slots = _all_slots(spec)
         self._on_host: dict[str, Floats] = dict(values or {})
         self.distribution: Distribution | None = None  # who runs the steps instead
         self._agreed: set[ProgramKey] = set()  # whole batches that all ranks can run
@@ -1213,7 +1212,7 @@ class Session:
             self._drop_programs()
             if self._executor is not None and self._graphs:
                 self.retire()  # programs of the group that is left
-            self._spec = spec
+            self._spec, self._slots = spec, _all_slots(spec)
 
     def _require_shares(self, spec: TraceSpec, key: ProgramKey) -> None:
         """Raise ValueError if ranks cannot compute shares of a batch."""
@@ -1310,7 +1309,10 @@ class Session:
                 shares = self._shares_of_rank(whole, own, samples, rank)
                 place = _Place(begin, 0, 1, shares, advances)
                 ready = self._activate(key)
-                return self._run(ready, own, optimizer, guard, None, place)
+                result = self._run(ready, own, optimizer, guard, None, place)
+                if kind == "train" and result[0] and rank.encoder is not None:
+                    rank.encoder.advance()
+                return result
         except BaseException as error:
             rank.communicator.fail(f"{type(error).__name__}: {error}")
             raise
@@ -1550,6 +1552,9 @@ class Session:
             "position": (number, place.begin, batch.size),
             "present": float(place.shares[0] > 0),
         }
+        rank = self._spec.rank
+        if "threshold" in inputs and rank is not None and rank.encoder is not None:
+            values |= rank.encoder.scalars()
         names = input_names("share", len(place.shares))
         values |= zip(names, place.shares, strict=True)
         for name in values.keys() & inputs.keys():
@@ -1594,6 +1599,11 @@ class Session:
             count += 0 if ready.kind == "predict" else outputs
             count += len(self.masks(ready.lengths).shapes)
         return [graph.tensors[i].name for i in graph.keep[:count]]
+
+
+def _all_slots(spec: TraceSpec) -> dict[str, Slot]:
+    """Return the state tensors by name, with those of steps that run in parts."""
+    return {slot.name: slot for slot in replace(spec, accumulates=True).slots}
 
 
 def _wanted_by(spec: TraceSpec, tables: Mapping[str, Table]) -> Wanted:

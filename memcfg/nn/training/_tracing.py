@@ -23,6 +23,7 @@ from memcfg.nn._constraining import constrain
 from memcfg.nn.layers._integers import as_floats
 from memcfg.nn.layers._layer import Scope
 from memcfg.nn.losses import masked
+from memcfg.nn.optimizers._optimizer import Slot
 from memcfg.ops.collectives import MOST_TENSORS, TOKEN
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ if TYPE_CHECKING:
     from memcfg.nn._network import Network, Weight
     from memcfg.nn.layers._layer import Shape, SymbolicTensor
     from memcfg.nn.optimizers import Optimizer
-    from memcfg.nn.optimizers._optimizer import Slot
+    from memcfg.nn.training._encoder import Encoder
     from memcfg.nn.training._objectives import Objectives, Term
     from memcfg.ops import Communicator
 
@@ -71,16 +72,19 @@ class Rank(NamedTuple):
 
     group: str  # the name that ops know it by
     communicator: Communicator
+    encoder: Encoder | None = None  # of gradients, if ranks send encodings of them
 
     @property
     def size(self) -> int:
         """The number of ranks."""
         return self.communicator.size
 
-    def attributes(self, collective: str, nbytes: int) -> dict[str, Any]:
-        """Return the attributes of a collective over float32 tensors of `nbytes`."""
+    def attributes(self, nbytes: int, *, encoded: bool) -> dict[str, Any]:
+        """Return the attributes of a sum of float32 tensors of `nbytes`."""
+        collective = "all_reduce_encoded" if encoded else "all_reduce"
         work = self.communicator.work_bytes(collective, nbytes, 4)
-        return {"group": self.group, "ranks": self.size, "work_bytes": work}
+        of = {"group": self.group, "ranks": self.size, "work_bytes": work}
+        return {**of, "encoded": True} if encoded else of
 
 
 class OutputMasks(NamedTuple):
@@ -159,6 +163,11 @@ class TraceSpec:
         objectives = None if self.resolves is None else self.resolves(network)
         return replace(self, network=network, objectives=objectives)
 
+    @property
+    def encodes(self) -> bool:
+        """Whether ranks send encodings of gradients."""
+        return self.rank is not None and self.rank.encoder is not None
+
     @cached_property
     def trained(self) -> tuple[Weight, ...]:
         """The weights that are trained by gradients."""
@@ -170,12 +179,23 @@ class TraceSpec:
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
-        """The optimizer's state for the trained weights."""
+        """The optimizer's state for the trained weights, and this rank's residuals."""
         if self.optimizer is None:
             return ()
-        return tuple(
-            self.optimizer.state(list(self.trained), accumulates=self.accumulates)
-        )
+        made = self.optimizer.state(list(self.trained), accumulates=self.accumulates)
+        if self.encodes:
+            made += [
+                Slot(
+                    _residual_name(weight),
+                    f"{weight.key}/residual",
+                    weight.shape,
+                    "float32",
+                    0.0,
+                    weight.name,
+                )
+                for weight in self.trained
+            ]
+        return tuple(made)
 
     def count_outputs(self, kind: str) -> int | None:
         """Return the number of outputs, which precede the kept state; None: all."""
@@ -262,6 +282,7 @@ class _Trace:
             *input_names("y", len(self.spec.network.outputs)),
             *input_names("sample_weight", len(self.key.weights)),
             *("learning_rate", "step", "position", "present"),
+            *("threshold", "residual_limit"),
             *self._share_names(),
         ]
 
@@ -519,7 +540,11 @@ class _Trace:
         if not slopes:
             return new
         own = [slopes[self._read(weight)] for weight in trained]
-        summed = self._sum_over_ranks(own, "gradients", "update")
+        encoded = self.key.ranks > 1 and self.spec.encodes
+        if encoded:
+            residuals, own = self._split(own)
+            new += residuals
+        summed = self._sum_over_ranks(own, "gradients", "update", encoded=encoded)
         names = [weight.name for weight in trained]
         updated = optimizer.trace(
             self.builder,
@@ -532,6 +557,30 @@ class _Trace:
         )
         due = (self.step, self.key.parts)
         return new + constrain(self.builder, updated, trained, self.weights, due)
+
+    def _split(self, slopes: Sequence[int]) -> tuple[list[int], list[int]]:
+        """Trace the encoding of the gradients of the trained weights.
+
+        Returns what is left of each, which is its new residual, and what is sent.
+        """
+        builder = self.builder
+        made = {output: i for i, op in enumerate(builder.ops) for output in op.outputs}
+        scalars = [
+            self._input(name, (), "float32") for name in ("threshold", "residual_limit")
+        ]
+        pairs = list(zip(self.spec.trained, slopes, strict=True))
+        rows: dict[str, tuple[int, ...]] = {}
+        for weight, slope in sorted(pairs, key=lambda pair: made.get(pair[1], -1)):
+            name = _residual_name(weight)
+            slope = builder.cast(slope, "float32", phase="backward")
+            rows[weight.name] = builder.apply(
+                "threshold_split",
+                (self.state[name], slope, *scalars),
+                name=name,
+                phase="update",
+            )
+        rests, sent = zip(*(rows[weight.name] for weight, _ in pairs), strict=True)
+        return list(rests), list(sent)
 
     def _read(self, weight: Weight) -> int:
         """Return what the step reads of a weight, which a layer may have replaced."""
@@ -565,11 +614,12 @@ class _Trace:
         return list(move_averages(self.builder, moves, self.weights).values())
 
     def _sum_over_ranks(
-        self, tensors: Sequence[int], name: str, phase: str
+        self, tensors: Sequence[int], name: str, phase: str, *, encoded: bool = False
     ) -> list[int]:
         """Trace the sums of tensors over all ranks, in the order of their producers.
 
-        One op sums `_BUCKET` bytes or more, so that there are few collectives.
+        One op sums `_BUCKET` bytes or more, so that there are few collectives. If they
+        are `encoded`, ranks send only what is not 0.
         """
         rank = self.spec.rank
         if self.key.ranks == 1 or rank is None:
@@ -591,13 +641,18 @@ class _Trace:
                 self._token, *sums = builder.apply(
                     "all_reduce",
                     (self._token, *bucket),
-                    rank.attributes("all_reduce", nbytes),
+                    rank.attributes(nbytes, encoded=encoded),
                     name=f"{name}/sum",
                     phase=phase,
                 )
                 result |= zip(first[place - len(bucket) : place], sums, strict=False)
                 bucket, nbytes = [], 0
         return [result[tensor] for tensor in tensors]
+
+
+def _residual_name(weight: Weight) -> str:
+    """Return the name of what a rank has not sent of a weight's gradient."""
+    return f"encoding/{weight.name}/residual"
 
 
 def penalty(builder: Builder, regularizer: Any, tensor: int, batch: int) -> int:
