@@ -204,9 +204,7 @@ class EncodedRound:
     def _write_list(self, body: Words) -> None:
         end = 0
         for block, at in self._blocks():
-            places = np.flatnonzero(
-                block != 0
-            )  # of bools, which is several times faster
+            places = np.flatnonzero(block != 0)  # of floats it takes ten times as long
             begin, end = end, end + places.size
             codes = places + (at + 1)
             np.negative(codes, out=codes, where=block[places] < 0)
