@@ -30,6 +30,7 @@ from memcfg.graph._graph import (
     Tier,
 )
 from memcfg.graph._profiles import PROFILES, Profile, with_profile
+from memcfg.graph.rewrites._collectives import chain_collectives, gather_late
 from memcfg.graph.rewrites._concatenations import (
     read_concatenations,
     split_convolution_gradients,
@@ -72,12 +73,14 @@ __all__ = [
     "Tensor",
     "Tier",
     "allowed_ops",
+    "chain_collectives",
     "drop_dead_ops",
     "fold_constants",
     "for_device",
     "fuse_cross_entropy",
     "fuse_ops",
     "fuse_products",
+    "gather_late",
     "gradients",
     "hoist_updates",
     "join_padded",

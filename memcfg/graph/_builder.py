@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 __all__ = ["Builder"]
 
 _FLOATS = ("float32", "bfloat16")  # dtypes that `Builder.cast` converts
-_COPYING = ("cast", "reshape")  # ops whose output is a copy of the input
+# Ops that copy an input, and the place of both the input and the copy.
+_COPYING = {"cast": 0, "reshape": 0, "all_gather": 1}
 _ROLE_OF_PHASE = {"forward": "activation", "backward": "activation_gradient"}
 
 
@@ -190,8 +191,9 @@ class Builder:
         )
         self._ops.append(made)
         self._makers.update(dict.fromkeys(outputs, made))
-        if phase == "forward" and type in _COPYING and self._is_parameter(inputs[0]):
-            self._copies[outputs[0]] = made
+        copied = _COPYING.get(type) if phase == "forward" else None
+        if copied is not None and self._is_parameter(inputs[copied]):
+            self._copies[outputs[copied]] = made
         return outputs
 
     def cast(self, tensor: int, dtype: str, *, phase: str | None = None) -> int:
@@ -273,10 +275,13 @@ class Builder:
         Returns
         -------
         int
-            The id of what no op made, such as a weight.
+            The id of what no op made in place, such as a weight.
         """
         while (op := self.maker(tensor)) is not None:
-            tensor = next(old for old, new in op.in_place if new == tensor)
+            old = next((old for old, new in op.in_place if new == tensor), None)
+            if old is None:
+                break
+            tensor = old
         return tensor
 
     def _is_parameter(self, tensor: int) -> bool:
@@ -299,7 +304,7 @@ class Builder:
                 copy.attributes,
                 name=f"{copy.name}/again",
                 phase="backward",
-            )[0]
+            )[_COPYING[copy.type]]
         return self._remade[tensor]
 
     def _in_compute_dtype(self, kind: OpType, inputs: Sequence[int]) -> list[int]:
@@ -436,8 +441,10 @@ class Builder:
     def _role(self, kind: OpType, inputs: Sequence[int], place: int, phase: str) -> str:
         """Return the role of an output whose spec states none."""
         if phase == "update":
-            states = (i for i, o in kind.in_place if o == place)
-            return self._tensors[inputs[next(states)]].role
+            replaced = next((i for i, o in kind.in_place if o == place), len(inputs))
+            if replaced < len(inputs):
+                return self._tensors[inputs[replaced]].role
+            return "activation_gradient"  # what only updates read
         roles = {self._tensors[tensor].role for tensor in inputs}
         if phase == "backward" and roles == {"gradient"}:
             return "gradient"  # the sum of a shared parameter's gradients

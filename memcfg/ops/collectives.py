@@ -13,6 +13,9 @@ parts of all ranks; with a third input of that shape it takes its bytes. ``broad
 
 The first input of each is a token, and its first output the next one. A chain of tokens
 gives the collectives of all ranks the same order, whatever that of other ops is.
+
+``part`` {rank, ranks} is no collective and has no token: it copies what
+`reduce_scatter` would give a rank of a tensor that is summed already.
 """
 
 from __future__ import annotations
@@ -146,6 +149,20 @@ def _all_gather(attributes: Attributes, inputs: Arrays, outputs: Arrays) -> None
     outputs[0][...] = 0
 
 
+def _infer_part(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:
+    rank, ranks = attributes["rank"], attributes["ranks"]
+    require(0 <= rank < ranks, f"part: there is no rank {rank} of {ranks}")
+    return [Spec((_part(inputs[0].size, ranks),), inputs[0].dtype)]
+
+
+def _take_part(attributes: Attributes, inputs: Arrays, outputs: Arrays) -> None:
+    (part,) = outputs
+    begin = attributes["rank"] * part.size
+    own = inputs[0].reshape(-1)[begin : begin + part.size]
+    part[: own.size] = own
+    part[own.size :] = 0
+
+
 def _flops(
     inputs: Sequence[Spec], outputs: Sequence[Spec], attributes: Attributes
 ) -> int:
@@ -192,6 +209,8 @@ register(
         in_place=((0, 0), (2, 1)),
         flops=_flops,
         replayable=False,
+        float32_inputs=None,
     ),
+    OpType("part", 1, _infer_part, _take_part),
 )
 COLLECTIVES = ("all_reduce", "broadcast", "reduce_scatter", "all_gather")

@@ -94,6 +94,19 @@ def test_parts_of_a_sum_are_gathered_to_the_sum():
     assert [each.tolist() for each in wholes] == [[10, 12, 14]] * 2
 
 
+@pytest.mark.parametrize("given", ["a", "b"])
+def test_a_part_of_a_sum_is_what_a_scattered_sum_gives(given):
+    def append(builder, token, a, b, of):
+        tensor = {"a": a, "b": b}[given]
+        token, scattered = builder.apply("reduce_scatter", (token, tensor), of)
+        _, whole = builder.apply("all_reduce", (token, tensor), of)
+        place = {"rank": int(of["group"][-1]), "ranks": RANKS}
+        return [scattered, *builder.apply("part", (whole,), place)]
+
+    for scattered, part in results(append):
+        assert scattered.tolist() == part.tolist()
+
+
 def test_one_rank_gives_its_values_to_all():
     def append(builder, token, a, b, of):
         return builder.apply("broadcast", (token, a), of | {"root": 1})[1:]
@@ -110,6 +123,7 @@ def test_one_rank_gives_its_values_to_all():
         ("all_gather", ("token", "a"), {"shape": (3,)}, r"parts of \(3,\) are \(2,\)"),
         ("reduce_scatter", ("token", "half"), {}, "not bfloat16"),
         ("all_reduce", ("token", "n"), {"encoded": True}, "no encoding of int32"),
+        ("part", ("a",), {"rank": 2}, "there is no rank 2 of 2"),
     ],
 )
 def test_operands_that_no_rank_could_use_are_refused(kind, inputs, attributes, words):

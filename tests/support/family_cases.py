@@ -44,6 +44,7 @@ EXACT = {
     *("integer_less_equal", "integer_equal", "integer_not_equal"),
     *("triangle", "frames"),
     *("concatenate", "split", "transpose", "slice", "pad", "reverse", "broadcast_to"),
+    "part",
     *("fill", "flatten", "reshape", "reduce_max", "max_pool2d", "max_pool2d_inference"),
     "max_pool2d_at",
 }
@@ -408,6 +409,9 @@ def movement_cases():
         yield case("reverse", [x], {"axes": axes})
     yield case("broadcast_to", [normal(7, 1)], {"shape": (9, 7, 5)})
     yield case("broadcast_to", [np.array(2.5, np.float32)], {"shape": (3, 4)})
+    for rank in range(4):  # of 35 elements the last part has 8 and a zero
+        yield case("part", [normal(7, 5)], {"rank": rank, "ranks": 4})
+        yield case("part", [normal(5)], {"rank": rank, "ranks": 4})
     yield case("fill", [], {"shape": (3, 5), "value": 2.5, "dtype": "float32"})
     yield case("fill", [], {"shape": (), "value": -3, "dtype": "int32"})
     numbers = np.array([[1.5, -0.0, np.inf], [1e-40, 3e38, np.nan]], np.float32)

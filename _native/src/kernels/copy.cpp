@@ -1,5 +1,6 @@
 // flatten, reshape: the same bytes under another shape; nothing to do in place. fill:
-// one number as an array; constant: numbers as an array.
+// one number as an array; constant: numbers as an array. part: one of the equal
+// parts of a tensor's bytes, with zeros behind the end.
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
@@ -65,9 +66,28 @@ KernelPtr make_constant(const KernelSpec& spec) {
       });
 }
 
+KernelPtr make_part(const KernelSpec& spec) {
+  const SpecReader reader(spec, {kAnyDtype}, {kAnyDtype});
+  const Bytes whole = reader.bytes(spec.inputs[0]);
+  const Bytes part = reader.bytes(spec.outputs[0]);
+  const Count rank = reader.integer("rank", 0), ranks = reader.integer("ranks", 1);
+  if (rank >= ranks) reader.fail("has no part " + std::to_string(rank));
+  const Bytes begin = std::min(static_cast<Bytes>(rank) * part, whole);
+  const Count own = static_cast<Count>(std::min(part, whole - begin));
+  return function_kernel({{whole}, {part}}, 0, [=](void* const* operands, void*) {
+    const char* from = static_cast<const char*>(operands[0]) + begin;
+    char* to = static_cast<char*>(operands[1]);
+    parallel_chunks(own, kChunk * Count{kFloat}, [=](Count first, Count length) {
+      std::memcpy(to + first, from + first, static_cast<std::size_t>(length));
+    });
+    std::memset(to + own, 0, part - static_cast<Bytes>(own));
+  });
+}
+
 const KernelType kConstant{"constant", make_constant};
 const KernelType kFill{"fill", make_fill};
 const KernelType kFlatten{"flatten", make_copy, Floats::bfloat16};
+const KernelType kPart{"part", make_part, Floats::bfloat16};
 const KernelType kReshape{"reshape", make_copy, Floats::bfloat16};
 
 }  // namespace

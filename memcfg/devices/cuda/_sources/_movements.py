@@ -200,6 +200,20 @@ def _parts(writer: Writer, shapes: Sequence[Sequence[int]], *, joins: bool) -> N
         )
 
 
+def _write_part(writer: Writer) -> None:
+    unit, part = _unit(writer), writer.outputs[0].size
+    writer.loop(
+        f"y[i] = begin + i < size ? x[begin + i] : static_cast<{unit}>(0);",
+        {
+            f"const {unit}* x": writer.operand(0),
+            f"{unit}* y": writer.output(),
+            "Index begin": writer.number(writer.attributes["rank"] * part),
+            "Index size": writer.number(writer.inputs[0].size),
+        },
+        part,
+    )
+
+
 def _write_concatenate(writer: Writer) -> None:
     _parts(writer, [spec.shape for spec in writer.inputs], joins=True)
 
@@ -466,6 +480,7 @@ FAMILY: dict[str, Callable[[Writer], None]] = {
     "reverse": _write_reverse,
     "broadcast_to": _write_broadcast,
     "pad": _write_pad,
+    "part": _write_part,
     "fill": _write_fill,
     "constant": _write_constant,
     "concatenate": _write_concatenate,
