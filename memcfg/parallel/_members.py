@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor, wait
 from itertools import count
-from typing import TYPE_CHECKING, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+import numpy as np
 
 from memcfg.errors import CommunicationError
 from memcfg.nn.training._tracing import Rank
@@ -12,6 +14,8 @@ from memcfg.ops import Communicator, add_group
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+
+    import numpy.typing as npt
 
     from memcfg.nn.training._session import Session
     from memcfg.parallel.encoding._gradient_encoder import GradientEncoder
@@ -31,10 +35,9 @@ class Member(NamedTuple):
     group: str
     encoder: GradientEncoder | None  # of its gradients, if they are encoded
 
-    @property
-    def rank(self) -> Rank:
-        """The rank, for the traces of the session."""
-        return Rank(self.group, self.communicator, self.encoder)
+    def rank(self, sharding: str | None) -> Rank:
+        """Return the rank, for the traces of the session."""
+        return Rank(self.group, self.communicator, self.encoder, sharding)
 
 
 class Members:
@@ -59,6 +62,7 @@ class Members:
         for each in self.all:
             add_group(each.group, each.communicator)
         self.is_broken = False  # whether a member has failed
+        self.serve()
         others = len(self.all) - 1
         self._threads = (
             ThreadPoolExecutor(others, thread_name_prefix=f"memcfg worker {number}")
@@ -80,8 +84,14 @@ class Members:
         """Call a function for each member at the same time; raise what one raises.
 
         An error of a member ends the collectives of the others, and is raised in their
-        place. Nothing runs any more when this returns.
+        place. Nothing runs any more when this returns. Meanwhile no other thread reads
+        the model, so that one that does sees the same step of all members.
         """
+        with self.lead.session.lock.turn():
+            return self._call(function)
+
+    def _call(self, function: Callable[[Member], R]) -> list[R]:
+        """Call a function for each member at the same time."""
 
         def guarded(member: Member) -> R:
             try:
@@ -113,10 +123,39 @@ class Members:
         self.is_broken = True
         member.communicator.fail(f"{type(error).__name__}: {error}")
 
+    def serve(self) -> None:
+        """Become what the model's session reads other ranks' parts from."""
+        session = self.lead.session
+        if session.peers is not self:
+            if session.peers is not None:
+                session.join(None)  # of other members, whose parts it takes
+            session.peers = self
+
+    def read_parts(self, name: str) -> list[npt.NDArray[Any]]:
+        """Return the parts of a value of all ranks; those of other processes join."""
+        if len(self.all) == self.size:
+            return [each.session.read_part(name) for each in self.all]
+        communicator = self.lead.communicator
+        part = self.lead.session.read_part(name)
+        whole = np.empty(part.size * self.size, part.dtype)
+        nbytes = communicator.work_bytes("all_gather", whole.nbytes, whole.itemsize)
+        communicator.all_gather(part, whole, np.empty(nbytes, np.uint8))
+        return [whole]
+
+    def write_all(self, name: str, value: npt.NDArray[Any]) -> None:
+        """Write a whole value to all members of this process."""
+        for each in self.all:
+            each.session.write_own(name, value)
+
     def close(self) -> None:
         """End the threads, and free the memory of all sessions but the model's."""
         if self._threads is not None:
             self._threads.shutdown()
-        self.lead.session.join(None)
-        for each in self.all[1:]:
-            each.session.close()
+        session = self.lead.session
+        try:
+            session.join(None)
+        finally:
+            if session.peers is self:
+                session.peers = None
+            for each in self.all[1:]:
+                each.session.close()

@@ -25,7 +25,7 @@ class SharedGradients(Synchronous):
         report: Callable[[float], None],
         learned: Callable[[ThresholdAlgorithm], None],
     ) -> None:
-        super().__init__(members, report=report)
+        super().__init__(members, sharding=None, report=report)
         self._learned = learned
 
     def finish(self, members: Members) -> None:

@@ -19,13 +19,20 @@ class Synchronous:
     """Synchronous data parallelism: a `Distribution` of steps of whole batches.
 
     Gradients and results are summed over all workers in the step's program, so all have
-    the same weights and the same numbers after it.
+    the same weights and the same numbers after it. With a sharding, each has a part of
+    the optimizer's state, or of weights, and updates that part.
     """
 
-    def __init__(self, members: Members, *, report: Callable[[float], None]) -> None:
+    def __init__(
+        self,
+        members: Members,
+        *,
+        sharding: str | None,
+        report: Callable[[float], None],
+    ) -> None:
         self._members = members
         self._report = report
-        members.call(lambda member: member.session.join(member.rank))
+        members.call(lambda member: member.session.join(member.rank(sharding)))
 
     def require(self, wanted: Sequence[ProgramKey], promised: int) -> None:
         """Load the programs of each worker's part of batches."""

@@ -13,13 +13,21 @@ __all__ = ["average_values", "copy_values"]
 
 
 def copy_values(member: Member) -> None:
-    """Give a rank the weights and the optimizer state of the first one."""
+    """Give a rank the weights and the optimizer state of the first one.
+
+    Each rank keeps its parts of values that the ranks divide already.
+    """
     session, communicator = member.session, member.communicator
-    for name in session.lasting_names(optimizer=True):
-        value = session.read(name)
+    names = session.lasting_names(optimizer=True)
+    divided = communicator.exchange([*filter(session.has_part, names)])[0]
+    for name in names:
+        if name in divided:
+            continue
+        is_first = communicator.rank == 0
+        value = session.read_own(name) if is_first else session.empty(name)
         communicator.broadcast([value], 0)
-        if communicator.rank:
-            session.write(name, value)
+        if not is_first:
+            session.write_own(name, value)
 
 
 def average_values(member: Member, share: float, *, updaters: bool) -> None:
@@ -29,10 +37,10 @@ def average_values(member: Member, share: float, *, updaters: bool) -> None:
     """
     session, communicator = member.session, member.communicator
     for name in session.lasting_names(optimizer=updaters):
-        value = session.read(name)
+        value = session.read_own(name)
         if value.dtype.kind != "f":
             continue
         value *= value.dtype.type(share)
         nbytes = communicator.work_bytes("all_reduce", value.nbytes, value.itemsize)
         communicator.all_reduce([value], np.empty(nbytes, np.uint8))
-        session.write(name, value)
+        session.write_own(name, value)

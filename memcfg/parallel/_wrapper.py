@@ -17,6 +17,7 @@ from memcfg.nn._argument_checks import integer, real
 from memcfg.nn._random import next_seed
 from memcfg.nn.inputs._reading import is_stream
 from memcfg.nn.training._compile_config import get_modes
+from memcfg.nn.training._sharding import SHARDINGS, require_elementwise
 from memcfg.ops import EncodedTotals
 from memcfg.parallel._averaging import Averaging
 from memcfg.parallel._in_process import in_process_group
@@ -91,6 +92,15 @@ class ParallelWrapper:
         name is what all workers have learned, and can be passed to another wrapper.
     residual_post_processor : ResidualClippingPostProcessor, optional
         Clips residuals of ``"shared_gradients"``. The default is not to.
+    shard : {"optimizer", "gradients", "parameters"}, optional
+        What the workers divide among themselves in ``"all_reduce"``, each with an equal
+        part of every weight of 1 KiB or more. ``"optimizer"``: the optimizer's state;
+        each worker updates its part of a weight, and all gather the whole. Gradients
+        are summed whole, in few messages. ``"gradients"``: each worker also receives
+        its part of the sum alone, one weight after another, so that no whole sum is
+        resident. ``"parameters"``: also the weights; they are gathered for the forward
+        pass and again for the backward pass, and free in between. The default divides
+        nothing.
     devices : sequence of str or LogicalDevice, optional
         The devices of the workers. The default is the model's own, then all others of
         its type in turn; workers may share one, and its limit.
@@ -106,7 +116,8 @@ class ParallelWrapper:
         If an argument is invalid, or the model cannot be divided: with batch
         normalization, ``"all_reduce"`` and ``"shared_gradients"`` need
         ``compile(batch_statistics="micro")``, since each worker has the statistics of
-        its own part.
+        its own part. With `shard`, the optimizer must update each element by itself: no
+        Adafactor, Lamb or Muon, no ``clipnorm`` and no ``global_clipnorm``.
     RuntimeError
         If the model is not compiled.
     MissingDependencyError
@@ -117,7 +128,12 @@ class ParallelWrapper:
     Names and rules are those of DL4J's ParallelWrapper, except that a batch is divided
     among the workers and not given to one. Averages are weighted by samples. Sums are
     taken in the order of the workers, so that runs of the same program have the same
-    bits.
+    bits, whatever they divide.
+
+    What the workers divide is put together where it is read, as in `Model.get_weights`,
+    `Model.save` or a callback that saves, and when the wrapper closes or the model
+    trains by itself. So files are whole, and any number of workers reads them. Under
+    MPI all processes read together: callbacks are the same in all.
 
     In ``"shared_gradients"`` each worker adds its gradient of the batch to a residual.
     Elements whose absolute value is the threshold or more are sent as the threshold
@@ -156,6 +172,7 @@ class ParallelWrapper:
         training_mode: str = "averaging",
         threshold_algorithm: ThresholdAlgorithm | None = None,
         residual_post_processor: ResidualClippingPostProcessor | None = None,
+        shard: str | None = None,
         devices: Sequence[Any] | None = None,
         communicator: Communicator | None = None,
         timeout: float = _GROUP_TIMEOUT,
@@ -164,8 +181,12 @@ class ParallelWrapper:
             raise unknown("training_mode", str(training_mode), _MODES)
         model._require_built_in_steps("ParallelWrapper")
         self._compiled = model._compiled("ParallelWrapper")
+        if shard is not None:
+            _check_shard(shard, training_mode)
+            require_elementwise(self._compiled.optimizer)
         self.model = model
         self.training_mode = training_mode
+        self.shard = shard
         self.score: float | None = None
         self.threshold_algorithm = _algorithm(training_mode, threshold_algorithm)
         self._post_processor = _post_processor(training_mode, residual_post_processor)
@@ -348,6 +369,12 @@ class ParallelWrapper:
                 ]
             encode = self._encoder if self.training_mode == "shared_gradients" else None
             self._members = Members(sessions, communicators, encode)
+        self._members.serve()
+        lead, *others = self._members.all
+        if not session.is_of(lead.rank(self.shard)):
+            for each in others:
+                if each.session.is_of(each.rank(self.shard)):  # it has left them since
+                    each.session.forget()
         self._members.call(copy_values)
         return self._members
 
@@ -356,7 +383,7 @@ class ParallelWrapper:
         if self.training_mode == "shared_gradients":
             return SharedGradients(members, report=self._report, learned=self._learned)
         if self.training_mode == "all_reduce":
-            return Synchronous(members, report=self._report)
+            return Synchronous(members, sharding=self.shard, report=self._report)
         return Averaging(
             members, self._frequency, updaters=self._updaters, report=self._report
         )
@@ -457,6 +484,17 @@ def _refuse_in(mode: str, **arguments: Any) -> None:
             raise ValueError(
                 f'{name} is for training_mode="shared_gradients", not {mode!r}'
             )
+
+
+def _check_shard(shard: str, training_mode: str) -> None:
+    """Raise ValueError unless workers of a training mode divide what `shard` says."""
+    if shard not in SHARDINGS:
+        raise unknown("shard", str(shard), SHARDINGS)
+    if training_mode != "all_reduce":
+        raise ValueError(
+            f"shard={shard!r} is for training_mode='all_reduce': workers that train "
+            f"apart, as with {training_mode!r}, each need all values"
+        )
 
 
 def _workers(given: int | None) -> int:

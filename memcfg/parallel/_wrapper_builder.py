@@ -61,6 +61,10 @@ class ParallelWrapperBuilder:
         """Set `training_mode`."""
         return self._with(training_mode=mode)
 
+    def shard(self, what: str | None) -> Self:
+        """Set `shard`."""
+        return self._with(shard=what)
+
     def threshold_algorithm(self, algorithm: ThresholdAlgorithm) -> Self:
         """Set `threshold_algorithm`."""
         return self._with(threshold_algorithm=algorithm)

@@ -106,15 +106,23 @@ def test_threads_of_a_part_of_the_processes_sum_and_exchange(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("mode", "size"),
-    [("all_reduce", 2), ("shared_gradients", 2), ("shared_gradients", 3)],
+    ("mode", "size", "shard"),
+    [
+        ("all_reduce", 2, None),
+        ("all_reduce", 2, "gradients"),
+        ("all_reduce", 2, "optimizer"),
+        ("all_reduce", 2, "parameters"),
+        ("shared_gradients", 2, None),
+        ("shared_gradients", 3, None),
+    ],
 )
-def test_training_over_processes_has_the_bits_of_threads(mode, size, tmp_path):
+def test_training_over_processes_has_the_bits_of_threads(mode, size, shard, tmp_path):
+    """With parts of state, the sum of the weights is gathered from the processes."""
     program = f"""
     from mpi_training import train
 
     group = mpi_communicator(timeout=40)
-    report(trained=train({mode!r}, communicator=group))
+    report(trained=train({mode!r}, communicator=group, shard={shard!r}))
     group.close()
     """
     with MpiRun(size, program, tmp_path) as run:

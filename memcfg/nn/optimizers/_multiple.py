@@ -320,6 +320,16 @@ class MultiOptimizer(Optimizer):
             )
         return result
 
+    def why_whole(self) -> str:
+        """Say what of an update needs more than the elements at one place.
+
+        Returns
+        -------
+        str
+            What one of the optimizers says, if one does.
+        """
+        return next(filter(None, (each.why_whole() for each in self._optimizers)), "")
+
     def _optimizer_of(self, path: str, weight: Weight) -> Optimizer:
         """Return what the map says; a function that makes optimizers is called once."""
         seen = _Named(path, weight.spec_name, weight.shape)

@@ -425,6 +425,21 @@ class Optimizer(FixedAttributes, Configured):
             kept["average"] = weight.shape
         return kept
 
+    def why_whole(self) -> str:
+        """Say what of an update needs more than the elements at one place.
+
+        Returns
+        -------
+        str
+            A clause for an error, or nothing if each element is updated by itself.
+        """
+        if self.clipnorm is not None or self.global_clipnorm is not None:
+            name = "global_clipnorm" if self.clipnorm is None else "clipnorm"
+            return f"{name} needs the norm of whole gradients"
+        if type(self)._update is not Optimizer._update:
+            return f"{type(self).__name__} computes with whole weights"
+        return ""
+
     # Tracing
 
     def trace(

@@ -12,6 +12,7 @@ from collections import deque
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from hashlib import blake2b
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
@@ -41,6 +42,7 @@ from memcfg.nn.training._crash_facts import CrashFacts, crash_subjects
 from memcfg.nn.training._crash_facts import name_of as step_name
 from memcfg.nn.training._index_tables import index_tables
 from memcfg.nn.training._predictions import lies_outside
+from memcfg.nn.training._sharding import Peers, require_elementwise
 from memcfg.nn.training._totals import Totals
 from memcfg.nn.training._tracing import (
     KINDS,
@@ -65,6 +67,7 @@ from memcfg.nn.training.alternatives._fallbacks import (
 )
 from memcfg.nn.training.alternatives._memory_estimate import Estimate, Lever, lever
 from memcfg.nn.training.alternatives._ways_out import Spilling, with_ways_out
+from memcfg.ops.collectives import COLLECTIVES
 from memcfg.plan import auto, share
 from memcfg.plan.search._floor import lowest_plan
 from memcfg.plan.search._watch import planning_clock
@@ -160,6 +163,9 @@ _UNCOUNTED = _WHOLE._replace(advances=False)
 class Session:
     """The state of a model and the programs that use it."""
 
+    distribution: Distribution | None = None  # who runs the steps instead
+    peers: Peers | None = None  # other ranks' state, on the rank of the model
+
     def __init__(
         self,
         spec: TraceSpec,
@@ -202,7 +208,6 @@ class Session:
         self.slots = spec.slots
         self._slots = _all_slots(spec)
         self._on_host: dict[str, Floats] = dict(values or {})
-        self.distribution: Distribution | None = None  # who runs the steps instead
         self._agreed: set[ProgramKey] = set()  # whole batches that all ranks can run
         # least recently used first; not all are loaded
         self._used: dict[ProgramKey, None] = {}
@@ -391,7 +396,35 @@ class Session:
         return self.slots
 
     def read(self, name: str) -> Floats:
-        """Return a copy of a value, drawing its initial value if it has none yet."""
+        """Return a copy of a value, drawing its initial value if it has none yet.
+
+        If ranks have parts of it, they are put together.
+        """
+        with self.lock.turn():
+            if self.has_part(name):
+                assert self.peers is not None  # only the rank of the model reads whole
+                return self._spec.parts.join(name, self.peers.read_parts(name))
+            return self.read_own(name)
+
+    def write(self, name: str, value: Floats) -> None:
+        """Overwrite a value on all ranks; the array must not change afterwards."""
+        with self.lock.turn():
+            if self.peers is None:
+                self.write_own(name, value)
+            else:
+                self.peers.write_all(name, value)
+
+    def has_part(self, name: str) -> bool:
+        """Return whether this rank holds a part of a value, and others the rest."""
+        return name in self._resident and name in self._spec.parts
+
+    def empty(self, name: str) -> Floats:
+        """Return an array for a whole value, with any contents."""
+        given = self._undrawn(name)
+        return np.empty(given.shape, given.dtype)
+
+    def read_own(self, name: str) -> Floats:
+        """Return a copy of what this rank holds of a value."""
         with self.lock.turn():
             if name in self._resident:
                 return np.asarray(self.executor.read_state(name))
@@ -399,9 +432,17 @@ class Session:
                 self._on_host[name] = self._undrawn(name).first_value()
             return self._on_host[name].copy()
 
-    def write(self, name: str, value: Floats) -> None:
-        """Overwrite a value; the caller must not change the array afterwards."""
+    def read_part(self, name: str) -> Floats:
+        """Return a copy of this rank's part of a value that ranks divide."""
         with self.lock.turn():
+            value = self.read_own(name)
+            return value if self.has_part(name) else self._spec.parts.of(name, value)
+
+    def write_own(self, name: str, value: Floats) -> None:
+        """Overwrite what this rank holds of a whole value."""
+        with self.lock.turn():
+            if self.has_part(name):
+                value = self._spec.parts.of(name, value)
             if name in self._resident:
                 self.executor.write_state(name, value)
             else:
@@ -456,12 +497,16 @@ class Session:
         """Return values for the state that is not in the arena yet."""
         values: dict[str, Floats | FirstValue] = {}
         for tensor in (graph.tensors[i] for i in graph.persistent):
-            if tensor.name in self._resident:
+            name, parts = tensor.name, self._spec.parts
+            if name in self._resident:
                 continue
-            if tensor.name in self._on_host:
-                values[tensor.name] = self._on_host[tensor.name]
+            if name in self._on_host:
+                whole = self._on_host[name]
+                values[name] = parts.of(name, whole) if name in parts else whole
+            elif name in parts:
+                values[name] = parts.first(name)
             else:
-                values[tensor.name] = self._undrawn(tensor.name)
+                values[name] = self._undrawn(name)
         return values
 
     def _undrawn(self, name: str) -> Weight | Slot:
@@ -576,6 +621,7 @@ class Session:
 
     def _require(self, wanted: Sequence[ProgramKey], promised: int) -> None:
         self._check_current()
+        self._take_whole(wanted)
         self._retry_whole(wanted, promised)
         keys = self._programs(wanted)
         for key in reversed(keys):
@@ -1196,6 +1242,16 @@ class Session:
 
     # Ranks
 
+    def is_of(self, rank: Rank) -> bool:
+        """Return whether this session computes with the other ranks of a group."""
+        return self._spec.rank == rank
+
+    def forget(self) -> None:
+        """Lose all values, and leave the other ranks."""
+        with self.lock.turn():
+            self.close()
+            self._leave_ranks(None)
+
     def join(self, rank: Rank | None) -> None:
         """Have `step_of_rank` compute with other ranks; None leaves them.
 
@@ -1205,14 +1261,61 @@ class Session:
             self.lock.require_no_step()
             if rank == self._spec.rank:
                 return
-            self._agreed.clear()
             spec = replace(self._spec, rank=rank)
+            if rank is not None and rank.sharding is not None:
+                assert spec.optimizer is not None  # `compile` came first
+                require_elementwise(spec.optimizer)
             if rank is not None and not spec.network.open_axes:
                 self._require_shares(spec, ProgramKey("train", 2))
-            self._drop_programs()
-            if self._executor is not None and self._graphs:
+            self._leave_ranks(rank)
+
+    def _take_whole(self, wanted: Sequence[ProgramKey]) -> None:
+        """Leave the other ranks if programs of this one alone need whole state."""
+        alone = [key for key in wanted if self._spec.needs_whole(key)]
+        if not alone:
+            return
+        if self.distribution is not None:
+            raise RuntimeError(
+                f"{alone[0].label!r} would need all parameters on one device while "
+                "they are divided among the ranks: call it when fit has ended"
+            )
+        self._leave_ranks(None)
+
+    def _leave_ranks(self, rank: Rank | None) -> None:
+        """Put values that ranks divide together, and join other ranks or none."""
+        self._agreed.clear()
+        self._drop_programs()
+        if self._executor is not None and self._graphs:
+            try:
                 self.retire()  # programs of the group that is left
-            self._spec, self._slots = spec, _all_slots(spec)
+            except CommunicationError as error:
+                self._lose_parts(error)
+        self._spec = replace(self._spec, rank=rank)
+        self._slots = _all_slots(self._spec)
+
+    def _lose_parts(self, error: CommunicationError) -> None:
+        """Keep what this rank has alone, since the others have failed."""
+        weights = []
+        for name in self._resident:
+            if not self.has_part(name):
+                if self._lasts(name):
+                    self._on_host[name] = self.read_own(name)
+            elif name in self._weights:
+                weights.append(name)
+                shape = self._weights[name].shape
+                self._on_host[name] = np.full(shape, np.nan, np.float32)
+            else:
+                self._on_host.pop(name, None)
+        self.close()
+        lost = "the optimizer's state is as at first"
+        if weights:
+            lost = f"weights such as {weights[0]!r} are NaN, and {lost}"
+        warnings.warn(
+            f"{self._owner}: the parts that other ranks held are lost, so {lost}: load "
+            f"a checkpoint before you go on ({error})",
+            RuntimeWarning,
+            stacklevel=outside(),
+        )
 
     def _require_shares(self, spec: TraceSpec, key: ProgramKey) -> None:
         """Raise ValueError if ranks cannot compute shares of a batch."""
@@ -1253,15 +1356,34 @@ class Session:
                 )
         except Exception as error:
             refusal = error
-        said = rank.communicator.exchange(None if refusal is None else str(refusal))
+        text = None if refusal is None else str(refusal)
+        order = self._collectives_of(own) if refusal is None else ""
+        said = rank.communicator.exchange((text, order))
         if refusal is not None:
             raise refusal
-        others = [each for each, text in enumerate(said) if text is not None]
+        others = [each for each, (text, _) in enumerate(said) if text is not None]
         if others:
             raise CommunicationError(
-                f"rank {others[0]} refused the step: {said[others[0]]}", others
+                f"rank {others[0]} refused the step: {said[others[0]][0]}", others
+            )
+        differ = [each for each, (_, found) in enumerate(said) if found != said[0][1]]
+        if differ:
+            raise CommunicationError(
+                f"rank {differ[0]} would call other collectives than rank 0: its model "
+                "is another one, or another version of memcfg traced it",
+                differ,
             )
         self._agreed.update(missing)
+
+    def _collectives_of(self, keys: Sequence[ProgramKey]) -> str:
+        """Return a digest of the collectives of programs, in their order."""
+        found = [
+            (op.type, *(graph.tensors[i].shape for i in op.inputs))
+            for graph in map(self._graphs.__getitem__, keys)
+            for op in graph.ops
+            if op.type in COLLECTIVES
+        ]
+        return blake2b(repr(found).encode(), digest_size=16).hexdigest()
 
     def _key_of_rank(self, whole: ProgramKey) -> tuple[ProgramKey, int, int]:
         """Return the program of this rank's part of a batch, and where it begins.

@@ -14,6 +14,8 @@ from memcfg._cached import cached_property
 from memcfg.graph import (
     Builder,
     Graph,
+    chain_collectives,
+    gather_late,
     gradients,
     hoist_updates,
     read_concatenations,
@@ -24,6 +26,7 @@ from memcfg.nn.layers._integers import as_floats
 from memcfg.nn.layers._layer import Scope
 from memcfg.nn.losses import masked
 from memcfg.nn.optimizers._optimizer import Slot
+from memcfg.nn.training._sharding import Parts, shardable
 from memcfg.ops.collectives import MOST_TENSORS, TOKEN
 
 if TYPE_CHECKING:
@@ -73,18 +76,18 @@ class Rank(NamedTuple):
     group: str  # the name that ops know it by
     communicator: Communicator
     encoder: Encoder | None = None  # of gradients, if ranks send encodings of them
+    sharding: str | None = None  # one of SHARDINGS: what the ranks divide
 
     @property
     def size(self) -> int:
         """The number of ranks."""
         return self.communicator.size
 
-    def attributes(self, nbytes: int, *, encoded: bool) -> dict[str, Any]:
-        """Return the attributes of a sum of float32 tensors of `nbytes`."""
-        collective = "all_reduce_encoded" if encoded else "all_reduce"
+    def attributes(self, collective: str, nbytes: int) -> dict[str, Any]:
+        """Return the attributes of a collective over float32 tensors of `nbytes`."""
         work = self.communicator.work_bytes(collective, nbytes, 4)
         of = {"group": self.group, "ranks": self.size, "work_bytes": work}
-        return {**of, "encoded": True} if encoded else of
+        return {**of, "encoded": True} if collective == "all_reduce_encoded" else of
 
 
 class OutputMasks(NamedTuple):
@@ -197,6 +200,40 @@ class TraceSpec:
             ]
         return tuple(made)
 
+    @cached_property
+    def divided(self) -> dict[str, Weight]:
+        """The trained weights of which each rank updates a part, by name."""
+        if self.rank is None or self.rank.sharding is None:
+            return {}
+        return shardable(self.trained)
+
+    @cached_property
+    def parts(self) -> Parts:
+        """The state of which this rank has a part."""
+        rank, divided = self.rank, self.divided
+        if rank is None:
+            return Parts({}, 0, 1)
+        whole: dict[str, Weight | Slot] = {
+            slot.name: slot
+            for slot in self.slots
+            if slot.weight in divided
+            if (slot.shape, slot.dtype) == (divided[slot.weight].shape, "float32")
+        }
+        if rank.sharding == "parameters":
+            weights = (each for each in self.network.weights if each.trainable)
+            large = shardable(weights)
+            # A constraint follows the update of a whole weight.
+            whole |= {name: w for name, w in large.items() if w.constraint is None}
+        return Parts(whole, rank.communicator.rank, rank.size)
+
+    def needs_whole(self, key: ProgramKey) -> bool:
+        """Return whether a program runs on one rank, and needs what ranks divide."""
+        rank = self.rank
+        if rank is None or key.ranks > 1 or not self.parts.whole:
+            return False
+        in_parts = rank.sharding == "parameters" and key.kind != "count"
+        return in_parts or key.kind == "train"
+
     def count_outputs(self, kind: str) -> int | None:
         """Return the number of outputs, which precede the kept state; None: all."""
         if kind == "count":
@@ -211,6 +248,8 @@ def trace(
     spec: TraceSpec, key: ProgramKey, has: Callable[[str], bool] = lambda _: False
 ) -> Graph:
     """Trace a program; `has` reports whether the device has a kernel for an op."""
+    if spec.needs_whole(key):
+        spec = replace(spec, rank=None)
     return _Trace(spec.at(key.lengths), key).graph(has)
 
 
@@ -252,18 +291,20 @@ class _Trace:
         self.spec = spec
         self.key = key
         self.training = key.kind == "train"
+        self.divided = spec.divided if key.ranks > 1 else {}
         network, batch = spec.network, key.batch_size
         self.names = input_names("x", len(network.inputs))
         self.builder = Builder(f"{spec.name}, {key.label}", self._reserved())
         self.builder.training = self.training
         self.builder.compute_dtype = "float32"  # layers set their own
-        self.weights: dict[str, int] = {}
+        self.held: dict[str, int] = {}  # weights, or this rank's parts of them
+        self.weights: dict[str, int] = {}  # whole ones, which layers read
         self.state: dict[str, int] = {}
         self.moves: list[tuple[str, int, float]] = []
         self.penalties: list[tuple[Any, int]] = []
         self.rules: list[tuple[int, list[int]]] = []  # as of Share, with the counts
         self._shares: dict[str, int] = {}
-        self._token: int | None = None  # of the last collective
+        self._token: int | None = None  # of the first collective
         self._present: int | None = None
         self._declare_persistent()
         self.xs = {
@@ -310,17 +351,34 @@ class _Trace:
             keep = [*keep, *more, *self.distinct_masks()]
         built = self.builder.build(keep=[*keep, *updated])
         graph = simplify(built, has, differentiates=self.training)
-        return read_concatenations(hoist_updates(graph)) if updated else graph
+        graph = gather_late(graph)
+        graph = read_concatenations(hoist_updates(graph)) if updated else graph
+        return chain_collectives(graph)
 
     def _declare_persistent(self) -> None:
+        parts = self.spec.parts
         for weight in self.spec.network.weights:
-            self.weights[weight.name] = self.builder.tensor(
-                weight.name, weight.shape, weight.dtype, role="parameter"
+            self.held[weight.name] = self.builder.tensor(
+                weight.name, parts.shape_of(weight), weight.dtype, role="parameter"
             )
         for slot in self.spec.slots:
             self.state[slot.name] = self.builder.tensor(
-                slot.name, slot.shape, slot.dtype, role="optimizer_state"
+                slot.name, parts.shape_of(slot), slot.dtype, role="optimizer_state"
             )
+
+    def _gather_weights(self) -> None:
+        """Trace the whole weights of which this rank has parts."""
+        self.weights |= self.held
+        for name, weight in self.spec.parts.whole.items():
+            if name in self.held:
+                self.weights[name] = self._collective(
+                    "all_gather",
+                    (self.held[name],),
+                    4 * prod(weight.shape),
+                    f"{name}/whole",
+                    "forward",
+                    {"shape": weight.shape},
+                )[0]
 
     def _input(self, name: str, shape: tuple[int, ...], dtype: str) -> int:
         return self.builder.tensor(name, shape, dtype, role="input")
@@ -363,6 +421,7 @@ class _Trace:
 
     def _forward(self) -> list[int]:
         """Trace the layers in call order."""
+        self._gather_weights()
         network = self.spec.network.of(self.training)
         aliases = {other: self.weights[name] for other, name in network.aliases.items()}
         scope = Scope(
@@ -528,9 +587,9 @@ class _Trace:
         new = self._move()
         trained = self.spec.trained
         slopes = gradients(self.builder, loss, [self._read(w) for w in trained])
-        weights = self.weights | self._rewrite()
-        held = {weight.name for weight in trained}
-        new += [weights[name] for name in self.rewritten if name not in held]
+        weights = self.held | self._rewrite()
+        names = [weight.name for weight in trained]
+        new += [weights[name] for name in self.rewritten if name not in names]
         for weight in trained:
             if self._read(weight) not in slopes:
                 raise ValueError(
@@ -539,24 +598,90 @@ class _Trace:
                 )
         if not slopes:
             return new
-        own = [slopes[self._read(weight)] for weight in trained]
+        own = {weight.name: slopes[self._read(weight)] for weight in trained}
         encoded = self.key.ranks > 1 and self.spec.encodes
         if encoded:
-            residuals, own = self._split(own)
+            residuals, sent = self._split(list(own.values()))
             new += residuals
-        summed = self._sum_over_ranks(own, "gradients", "update", encoded=encoded)
-        names = [weight.name for weight in trained]
+            own = dict(zip(own, sent, strict=True))
+        operands = {name: self._operand(name, weights[name]) for name in names}
         updated = optimizer.trace(
             self.builder,
-            {name: weights[name] for name in names},
-            dict(zip(names, summed, strict=True)),
+            operands,
+            self._summed(own, encoded=encoded),
             self.state,
             self._input("learning_rate", optimizer.rate_shape, "float32"),
             self.step,
             self.key.parts,
         )
+        updated = self._gathered(updated, operands, weights)
         due = (self.step, self.key.parts)
-        return new + constrain(self.builder, updated, trained, self.weights, due)
+        return new + constrain(self.builder, updated, trained, self.held, due)
+
+    def _part(self, tensor: int, name: str) -> int:
+        """Trace this rank's part of a tensor that all ranks have."""
+        rank = self.spec.rank
+        assert rank is not None
+        place = {"rank": rank.communicator.rank, "ranks": rank.size}
+        (part,) = self.builder.apply(
+            "part", (tensor,), place, name=f"{name}/part", phase="update"
+        )
+        return part
+
+    def _operand(self, name: str, weight: int) -> int:
+        """Return what the optimizer updates: a weight, or this rank's part of it."""
+        is_whole = name in self.divided and name not in self.spec.parts
+        return self._part(weight, name) if is_whole else weight
+
+    def _summed(self, own: Mapping[str, int], *, encoded: bool) -> dict[str, int]:
+        """Trace the sums of gradients over the ranks, or this rank's parts of them."""
+        rank, divided = self.spec.rank, self.divided
+        scatters = rank is not None and rank.sharding != "optimizer"
+        whole = [name for name in own if not (scatters and name in divided)]
+        tensors = [own[name] for name in whole]
+        sums = self._sum_over_ranks(tensors, "gradients", "update", encoded=encoded)
+        result = {
+            name: self._part(each, f"{name}/gradient") if name in divided else each
+            for name, each in zip(whole, sums, strict=True)
+        }
+        for name in (name for name in own if name not in result):
+            gradient = self.builder.cast(own[name], "float32", phase="backward")
+            result[name] = self._collective(
+                "reduce_scatter",
+                (gradient,),
+                4 * divided[name].size,
+                f"{name}/gradient/sum",
+                "update",
+            )[0]
+        return result
+
+    def _gathered(
+        self,
+        updated: Sequence[int],
+        operands: Mapping[str, int],
+        weights: Mapping[str, int],
+    ) -> list[int]:
+        """Trace the whole weights of which ranks have updated parts."""
+        taken = {
+            operands[name]: name for name in operands if operands[name] != weights[name]
+        }
+        if not taken:
+            return list(updated)
+        result = []
+        for tensor in updated:
+            name = taken.get(self.builder.overwritten(tensor))
+            if name is not None:
+                shape = self.divided[name].shape
+                tensor = self._collective(
+                    "all_gather",
+                    (tensor, weights[name]),
+                    4 * prod(shape),
+                    f"{name}/updated",
+                    "update",
+                    {"shape": shape},
+                )[0]
+            result.append(tensor)
+        return result
 
     def _split(self, slopes: Sequence[int]) -> tuple[list[int], list[int]]:
         """Trace the encoding of the gradients of the trained weights.
@@ -591,12 +716,16 @@ class _Trace:
         return {
             name: self.builder.apply(
                 "assign",
-                (self.weights[name], tensor),
+                (self.held[name], self._held_part(name, tensor)),
                 name=f"{name}/replaced",
                 phase="update",
             )[0]
             for name, tensor in self.rewritten.items()
         }
+
+    def _held_part(self, name: str, tensor: int) -> int:
+        """Return what this rank holds of a tensor in the place of a weight."""
+        return self._part(tensor, name) if name in self.spec.parts else tensor
 
     def _move(self) -> list[int]:
         """Trace the moving averages; a layer called twice updates them twice.
@@ -627,9 +756,6 @@ class _Trace:
         builder = self.builder
         made = {output: i for i, op in enumerate(builder.ops) for output in op.outputs}
         first = sorted(dict.fromkeys(tensors), key=lambda each: made.get(each, -1))
-        if self._token is None:
-            zero = {"shape": TOKEN.shape, "value": 0.0, "dtype": TOKEN.dtype}
-            (self._token,) = builder.apply("fill", (), zero, name="token")
         result: dict[int, int] = {}
         bucket: list[int] = []
         nbytes = 0
@@ -638,16 +764,35 @@ class _Trace:
             nbytes += 4 * prod(builder.shape(tensor))
             full = nbytes >= _BUCKET or len(bucket) == MOST_TENSORS
             if full or place == len(first):
-                self._token, *sums = builder.apply(
-                    "all_reduce",
-                    (self._token, *bucket),
-                    rank.attributes(nbytes, encoded=encoded),
-                    name=f"{name}/sum",
-                    phase=phase,
-                )
+                kind = "all_reduce_encoded" if encoded else "all_reduce"
+                sums = self._collective(kind, bucket, nbytes, f"{name}/sum", phase)
                 result |= zip(first[place - len(bucket) : place], sums, strict=False)
                 bucket, nbytes = [], 0
         return [result[tensor] for tensor in tensors]
+
+    def _collective(
+        self,
+        kind: str,
+        inputs: Sequence[int],
+        nbytes: int,
+        name: str,
+        phase: str,
+        attributes: Mapping[str, Any] | None = None,
+    ) -> tuple[int, ...]:
+        """Trace a collective, and return its results; `graph` gives it an order."""
+        rank = self.spec.rank
+        assert rank is not None
+        if self._token is None:
+            zero = {"shape": TOKEN.shape, "value": 0.0, "dtype": TOKEN.dtype}
+            (self._token,) = self.builder.apply("fill", (), zero, name="token")
+        _, *results = self.builder.apply(
+            kind.removesuffix("_encoded"),
+            (self._token, *inputs),
+            rank.attributes(kind, nbytes) | dict(attributes or {}),
+            name=name,
+            phase=phase,
+        )
+        return tuple(results)
 
 
 def _residual_name(weight: Weight) -> str:
