@@ -30,7 +30,7 @@ from memcfg.graph._graph import (
     Tier,
 )
 from memcfg.graph._profiles import PROFILES, Profile, with_profile
-from memcfg.graph.rewrites._collectives import chain_collectives, gather_late
+from memcfg.graph.rewrites._collective_order import chain_collectives, gather_late
 from memcfg.graph.rewrites._concatenations import (
     read_concatenations,
     split_convolution_gradients,

@@ -17,7 +17,7 @@ from memcfg.nn._argument_checks import integer, real
 from memcfg.nn._random import next_seed
 from memcfg.nn.inputs._reading import is_stream
 from memcfg.nn.training._compile_config import get_modes
-from memcfg.nn.training._sharding import SHARDINGS, require_elementwise
+from memcfg.nn.training.ranks._sharding import SHARDINGS, require_elementwise
 from memcfg.ops import EncodedTotals
 from memcfg.parallel._averaging import Averaging
 from memcfg.parallel._in_process import in_process_group

@@ -42,7 +42,6 @@ from memcfg.nn.training._crash_facts import CrashFacts, crash_subjects
 from memcfg.nn.training._crash_facts import name_of as step_name
 from memcfg.nn.training._index_tables import index_tables
 from memcfg.nn.training._predictions import lies_outside
-from memcfg.nn.training._sharding import Peers, require_elementwise
 from memcfg.nn.training._totals import Totals
 from memcfg.nn.training._tracing import (
     KINDS,
@@ -67,6 +66,7 @@ from memcfg.nn.training.alternatives._fallbacks import (
 )
 from memcfg.nn.training.alternatives._memory_estimate import Estimate, Lever, lever
 from memcfg.nn.training.alternatives._ways_out import Spilling, with_ways_out
+from memcfg.nn.training.ranks._sharding import Peers, require_elementwise
 from memcfg.ops.collectives import COLLECTIVES
 from memcfg.plan import auto, share
 from memcfg.plan.search._floor import lowest_plan
@@ -88,9 +88,9 @@ if TYPE_CHECKING:
     from memcfg.nn.optimizers import Optimizer
     from memcfg.nn.optimizers._optimizer import Slot
     from memcfg.nn.training._compile_config import Modes
-    from memcfg.nn.training._distribution import Distribution
     from memcfg.nn.training._objectives import Objectives
     from memcfg.nn.training._predictions import Rows
+    from memcfg.nn.training.ranks._distribution import Distribution
     from memcfg.plan import Plan, Policy
     from memcfg.runtime import MemoryReport
     from memcfg.runtime._program import Program

@@ -26,7 +26,7 @@ from memcfg.nn.layers._integers import as_floats
 from memcfg.nn.layers._layer import Scope
 from memcfg.nn.losses import masked
 from memcfg.nn.optimizers._optimizer import Slot
-from memcfg.nn.training._sharding import Parts, shardable
+from memcfg.nn.training.ranks._sharding import Parts, shardable
 from memcfg.ops.collectives import MOST_TENSORS, TOKEN
 
 if TYPE_CHECKING:
