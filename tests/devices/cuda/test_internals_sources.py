@@ -37,6 +37,7 @@ from memcfg.devices.cuda._sources import (
     cuda_source,
 )
 from memcfg.errors import KernelError
+from memcfg.ops.collectives import COLLECTIVES
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +53,7 @@ def table(everything):
 PLAIN = [
     kind.name
     for kind in ops.op_types()
-    if kind.formula is None and kind.name not in CPU_ONLY
+    if kind.formula is None and kind.name not in (*CPU_ONLY, *COLLECTIVES)
 ]
 
 
