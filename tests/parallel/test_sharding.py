@@ -227,6 +227,26 @@ def test_each_division_takes_less_than_the_one_before():
     assert peaks[-1] < peaks[0] / 3
 
 
+@pytest.mark.parametrize(
+    ("limit", "fits", "does_not"),
+    [
+        ("4000KiB", "optimizer", None),
+        ("3000KiB", "gradients", "optimizer"),
+        ("2000KiB", "parameters", "gradients"),
+    ],
+)
+def test_each_division_fits_where_the_one_before_does_not(limit, fits, does_not):
+    devices(4, limit)
+    options = {"batch_size": 16, "verbose": 0}
+    with wrapped(deep(), 4, does_not) as wrapper, pytest.raises(InfeasiblePlanError):
+        wrapper.fit(WIDE, WIDE, **options)
+    with wrapped(deep(), 4, fits) as wrapper:
+        wrapper.fit(WIDE, WIDE, **options)
+        for report in wrapper.memory_reports(verify=True):
+            assert report.measured_peak_bytes == report.predicted_peak_bytes
+            assert report.measured_peak_bytes <= report.limit_bytes
+
+
 def test_a_model_that_no_device_holds_trains_on_four():
     """Its weights alone take 3,084 KiB, and each device has 2,900."""
     devices(4, "2900KiB")
