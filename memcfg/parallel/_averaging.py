@@ -74,8 +74,8 @@ class Averaging:
             row: Row = (0, True, None)
             if end > begin:
                 part = batch.part(begin, end)
-                ran = member.session.step_alone(
-                    kind, part, optimizer, guard=guard, advances=False
+                ran = member.session.step(
+                    kind, part, optimizer, guard=guard, alone=True
                 )
                 row = (end - begin, *ran)
             return member.communicator.exchange(row)

@@ -221,7 +221,8 @@ class Program:
         arena has no array.
         """
         try:
-            self.results.check()
+            if self.results.tensors:
+                self.results.check()
             if self._staged or self._spaces:
                 self._write_inputs()
             if self._packed.program is not self:
@@ -433,7 +434,8 @@ class Program:
             name = next(iter(bound))
             self._loop.unbind(self._inputs[name][0])
             bound.discard(name)
-        self.results.end(self._loop)
+        if self.results.tensors:
+            self.results.end(self._loop)
         for space in self._ends[None] if self._whole else self._spaces:
             if space not in self._kept_spaces:
                 self._loop.drop(space)

@@ -239,7 +239,7 @@ TABLE = [
     (lambda: nn.Dense(3, np.tanh), ValueError, "a function of memcfg.nn.activations"),
     (lambda: nn.Dense(3, kernel_initializer="glorot"), ValueError, "did you mean 'glo"),
     (lambda: nn.Dense(3, kernel_regularizer="l3"), ValueError, "l1, l2, l1_l2"),
-    (lambda: nn.layers.BatchNorm, AttributeError, "did you mean 'BatchNormalization'"),
+    (lambda: nn.layers.BatchNorm, AttributeError, "use layers.BatchNormalization"),
     # layers, and what they are called on
     (
         lambda: nn.Dense(3, dtype="float16"),

@@ -42,34 +42,34 @@ def lies_outside(output: SymbolicTensor) -> bool:
 class Rows:
     """The rows of results that receive the outputs of one batch."""
 
-    __slots__ = ("_begin", "_end", "_shifts", "_wholes")
+    __slots__ = ("_shifts", "begin", "end", "wholes")
 
     def __init__(self, wholes: Sequence[Array], begin: int, end: int) -> None:
-        self._wholes = wholes
-        self._begin = begin
-        self._end = end
+        self.wholes = wholes
+        self.begin = begin
+        self.end = end
         self._shifts: list[_Shift] = []
 
     def arrays(self) -> list[Array]:
         """Return the rows of each output."""
-        return [whole[self._begin : self._end] for whole in self._wholes]
+        return [whole[self.begin : self.end] for whole in self.wholes]
 
     def part(self, begin: int, end: int) -> Rows:
         """Return the rows of a part of the batch."""
-        return Rows(self._wholes, self._begin + begin, self._begin + end)
+        return Rows(self.wholes, self.begin + begin, self.begin + end)
 
     def target(self, output: int) -> Array:
         """Return an array to write an output to, at a multiple of 64 bytes.
 
         It has the rows, or overlaps them until `settle` moves its values there.
         """
-        whole = self._wholes[output]
-        rows = whole[self._begin : self._end]
-        excess = self._begin * whole.strides[0] % ALIGNMENT
+        whole = self.wholes[output]
+        rows = whole[self.begin : self.end]
+        excess = self.begin * whole.strides[0] % ALIGNMENT
         if not excess:
             return rows
         raw = whole.reshape(-1).view(np.uint8).data
-        begin = self._begin * whole.strides[0]
+        begin = self.begin * whole.strides[0]
         self._shifts.append(_Shift(raw, begin, rows.nbytes, excess))
         return np.ndarray(rows.shape, rows.dtype, raw, begin - excess)
 

@@ -123,6 +123,7 @@ class _Ready:
         "size",
         "weights",
         "with_outputs",
+        "written",
     )
 
     def __init__(self, key: ProgramKey, program: Program) -> None:
@@ -138,6 +139,7 @@ class _Ready:
         self.scalar = False  # whether all outputs are scalars
         # The outputs that are written straight into results, with their names.
         self.outside: list[tuple[int, str]] = []
+        self.written: set[int] = set()  # of these outputs
 
     def close(self) -> None:
         """Drop the views, which an error's frames could otherwise keep alive."""
@@ -1173,40 +1175,20 @@ class Session:
         guard: bool = False,
         results: Rows | None = None,
         with_outputs: bool = False,
+        alone: bool = False,
     ) -> tuple[bool, tuple[Any, ...]]:
         """Run a program on a batch, whose last outputs go into `results` if given.
 
         Returns whether the program ran to the end; with `guard`, a loss that is not
         finite stops it. The second value holds what is not copied: the losses, which
         are means, and the sums of the metrics. `with_outputs` is that of `ProgramKey`.
+        With `alone` the batch runs here, whatever the distribution, and does not count
+        among the optimizer's iterations.
         """
-        alone = kind == "predict" or with_outputs  # outputs of a batch are of one rank
-        if self.distribution is not None and not alone:
+        # Outputs of a batch are of one rank.
+        apart = alone or kind == "predict" or with_outputs
+        if self.distribution is not None and not apart:
             return self.distribution.step(kind, batch, optimizer, guard)
-        return self.step_alone(
-            kind,
-            batch,
-            optimizer,
-            guard=guard,
-            results=results,
-            with_outputs=with_outputs,
-        )
-
-    def step_alone(
-        self,
-        kind: str,
-        batch: Batch,
-        optimizer: Optimizer | None = None,
-        *,
-        guard: bool = False,
-        results: Rows | None = None,
-        with_outputs: bool = False,
-        advances: bool = True,
-    ) -> tuple[bool, tuple[Any, ...]]:
-        """Run a program as `step` does, whatever the distribution.
-
-        With `advances`, a training step counts among the optimizer's iterations.
-        """
         with self.lock.step():
             gather = self._gather() if self.lent else None
             if gather is not None:
@@ -1234,10 +1216,10 @@ class Session:
                 self._require_missing(key)
                 if key in self._divisions:
                     return self._step_in_parts(
-                        key, batch, optimizer, guard, results, advances
+                        key, batch, optimizer, guard, results, not alone
                     )
                 ready = self._activate(key)
-            place = _WHOLE if advances else _UNCOUNTED
+            place = _UNCOUNTED if alone else _WHOLE
             return self._run(ready, batch, optimizer, guard, results, place)
 
     # Ranks
@@ -1607,6 +1589,7 @@ class Session:
                     for output, name in enumerate(self._output_names(ready))
                     if name in ready.program.results.tensors
                 ]
+                ready.written = {output for output, _ in ready.outside}
                 ready.inputs = self._inputs(ready)
             self._ready[key] = self._active = ready
         return ready
@@ -1684,12 +1667,16 @@ class Session:
 
     def _collect(self, ready: _Ready, results: Rows | None) -> tuple[Any, ...]:
         found = self._outputs(ready) if ready.outputs is None else ready.outputs
-        arrays = [] if results is None else results.arrays()
-        written = {output for output, _ in ready.outside}
-        left = [each for output, each in enumerate(arrays) if output not in written]
-        first = len(found) - len(left)
-        for array, output in zip(left, found[first:], strict=True):
-            array[...] = output
+        first = len(found)
+        if results is not None:  # a loop calls no function
+            written = ready.written
+            place = first = first - len(results.wholes) + len(written)
+            for output, whole in enumerate(results.wholes):
+                if output not in written:
+                    whole[results.begin : results.end] = found[place]
+                    place += 1
+            if not first:
+                return ()
         values = found[:first]
         return tuple(np.array(each) if each.ndim else float(each) for each in values)
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from typing import Any
 
     from memcfg.nn.callbacks import CallbackList, History
-    from memcfg.nn.inputs._batches import Batch
     from memcfg.nn.inputs._feed import Feed
     from memcfg.nn.training._compile_config import CompileConfig
     from memcfg.nn.training._evaluations import Evaluations
@@ -221,19 +220,17 @@ class Trainer:
         evaluations: Evaluations | None = None,
     ) -> Totals:
         totals = session.totals()
-
-        def step_on(batch: Batch) -> tuple[Any, ...]:
-            if evaluations is not None:
-                return evaluations.step(session, "evaluate", batch)
-            return session.step("evaluate", batch)[1]
-
         begin = callbacks.hooks("on_test_batch_begin")
         end = callbacks.hooks("on_test_batch_end")
         callbacks("on_test_begin", {})
         for step, batch in enumerate(feed.epoch()):
             for hook in begin:
                 hook(step, {})
-            totals.add(batch.size, step_on(batch))
+            if evaluations is None:
+                totals.add(batch.size, session.step("evaluate", batch)[1])
+            else:
+                found = evaluations.step(session, "evaluate", batch)
+                totals.add(batch.size, found)
             if gc.window.due < inf:  # without a window there is no call
                 gc.between_steps()
             if progress is not None:
