@@ -12,7 +12,12 @@ from memcfg._caller import outside
 from memcfg._checks import unknown
 from memcfg._core import get_num_threads, set_num_threads
 from memcfg.config import threading as limits
-from memcfg.data import AsyncDataSetIterator, Dataset, DataSetIterator
+from memcfg.data import (
+    AsyncDataSetIterator,
+    AsyncShieldDataSetIterator,
+    Dataset,
+    DataSetIterator,
+)
 from memcfg.nn._argument_checks import integer, real
 from memcfg.nn._random import next_seed
 from memcfg.nn.inputs._reading import is_stream
@@ -68,12 +73,14 @@ class ParallelWrapper:
         (`memcfg.config.threading.get_intra_op_parallelism_threads`, or 1 if that is
         0). Under MPI, each process is a worker, and this is not used.
     prefetch_buffer : int, default 2
-        Batches of a dataset or an iterator that a thread reads ahead for all workers; 0
-        reads them when they are needed. Arrays are read in place.
+        Batches of a `memcfg.data.Dataset` or `memcfg.data.DataSetIterator` that a
+        thread reads ahead for all workers. With 0 an iterator is read when a batch is
+        needed, and a dataset as it says itself. Arrays are read in place, and of other
+        iterables `Model.fit` reads two batches ahead.
     averaging_frequency : int, default 1
-        Batches between two averages; for ``training_mode="averaging"``.
+        Batches between two averages. Only for ``training_mode="averaging"``.
     average_updaters : bool, default True
-        Whether the optimizer's state is averaged as well.
+        Whether the optimizer's state is averaged as well. Only for ``"averaging"``.
     report_score_after_averaging : bool, default False
         Whether each average, or in synchronous training each step, prints a line with
         the loss of its batch, which is also `score`.
@@ -108,7 +115,8 @@ class ParallelWrapper:
         The ranks of which this process is one, such as `mpi_communicator`. The default
         is all processes that ``mpiexec`` has started, or the threads of this one.
     timeout : float, default 300.0
-        Seconds that workers of this process wait for each other.
+        Seconds that workers of this process wait for each other, or the processes that
+        ``mpiexec`` has started. A given communicator has its own.
 
     Raises
     ------
@@ -179,6 +187,7 @@ class ParallelWrapper:
     ) -> None:
         if training_mode not in _MODES:
             raise unknown("training_mode", str(training_mode), _MODES)
+        _check_averaging(training_mode, averaging_frequency, average_updaters)
         model._require_built_in_steps("ParallelWrapper")
         self._compiled = model._compiled("ParallelWrapper")
         if shard is not None:
@@ -195,32 +204,24 @@ class ParallelWrapper:
         self._frequency = integer(averaging_frequency, "averaging_frequency", 1)
         self._updaters = bool(average_updaters)
         self._reports = bool(report_score_after_averaging)
-        self._timeout = real(timeout, "timeout")
+        self._timeout = _positive(timeout)
+        modes = self._compiled.modes
+        if workspace_mode is not None:
+            modes = get_modes(workspace_mode, modes.inference.value, None, None)
         self._own_group: MpiCommunicator | None = None  # to be closed
-        if communicator is None and mpi_size() > 1:
-            communicator = self._own_group = mpi_communicator(timeout=self._timeout)
-        self._communicator = communicator
-        if communicator is None:
+        self._communicator = self._ranks(communicator, devices)
+        if self._communicator is None:
             self.workers = _workers(workers)
             self._devices = _devices(model, self.workers, devices)
         else:
-            self.workers = communicator.size
-            if devices is not None:
-                raise ValueError(
-                    "devices are of the workers of one process: under MPI each rank "
-                    "trains on the device that its model was compiled for"
-                )
-            _warn_of_workers(workers, self.workers)
+            self.workers = self._communicator.size
             self._devices = []
+            _warn_of_workers(workers, self.workers)
         self._members: Members | None = None
         self._before: Any = None  # the configuration to restore
-        if workspace_mode is not None:
-            modes = get_modes(
-                workspace_mode, self._compiled.modes.inference.value, None, None
-            )
-            if modes != self._compiled.modes:
-                self._before = self._compiled
-                self._reconfigure(replace(self._compiled, modes=modes))
+        if modes != self._compiled.modes:
+            self._before = self._compiled
+            self._reconfigure(replace(self._compiled, modes=modes))
 
     @classmethod
     def Builder(cls, model: Model) -> ParallelWrapperBuilder:  # noqa: N802  as in DL4J
@@ -275,7 +276,7 @@ class ParallelWrapper:
             seed = next_seed()
             seeds = members.call(lambda member: member.communicator.exchange(seed))
             options.setdefault("seed", seeds[0][0])
-        elif self._communicator is None:
+        else:
             x = self._read_ahead(x)
         distribution = self._distribution(members)
         session.distribution = distribution
@@ -351,6 +352,21 @@ class ParallelWrapper:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    def _ranks(
+        self, given: Communicator | None, devices: Sequence[Any] | None
+    ) -> Communicator | None:
+        """Return this process's rank among several; None if it has all workers."""
+        over_mpi = given is None and mpi_size() > 1
+        if devices is not None and (over_mpi or given is not None):
+            raise ValueError(
+                "devices are of the workers of one process: with a communicator each "
+                "rank trains on the device that its model was compiled for"
+            )
+        if over_mpi:
+            self._own_group = mpi_communicator(timeout=self._timeout)
+            return self._own_group
+        return given
 
     def _open(self) -> Members:
         """Return the members, with the model's weights and optimizer state."""
@@ -428,7 +444,9 @@ class ParallelWrapper:
         """Return batches that a thread reads ahead, as `prefetch_buffer` says."""
         if isinstance(x, Dataset):
             return x.prefetch(self._prefetch) if self._prefetch else x
-        if isinstance(x, DataSetIterator) and x.async_supported and self._prefetch:
+        if isinstance(x, DataSetIterator) and not self._prefetch:
+            return AsyncShieldDataSetIterator(x)
+        if isinstance(x, DataSetIterator) and x.async_supported:
             return AsyncDataSetIterator(x, self._prefetch, resource=self.model._pool())
         return x
 
@@ -476,6 +494,22 @@ def _post_processor(
             f"residual_post_processor is a ResidualClippingPostProcessor, not {given!r}"
         )
     return given
+
+
+def _positive(timeout: float) -> float:
+    """Return a timeout; ValueError if it is not positive."""
+    result = real(timeout, "timeout")
+    if result <= 0:
+        raise ValueError(f"timeout is positive seconds, not {timeout}")
+    return result
+
+
+def _check_averaging(mode: str, frequency: int, updaters: bool) -> None:
+    """Raise ValueError if an argument of averaging is set in another mode."""
+    given = {"averaging_frequency": frequency != 1, "average_updaters": not updaters}
+    for name, is_set in given.items():
+        if is_set and mode != "averaging":
+            raise ValueError(f'{name} is for training_mode="averaging", not {mode!r}')
 
 
 def _refuse_in(mode: str, **arguments: Any) -> None:

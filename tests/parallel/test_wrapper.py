@@ -387,6 +387,17 @@ def test_the_builder_spells_the_arguments_as_dl4j(capsys):
         ({"averaging_frequency": 0}, ValueError, "averaging_frequency"),
         ({"prefetch_buffer": -1}, ValueError, "prefetch_buffer"),
         ({"training_mode": "custom"}, ValueError, "training_mode"),
+        (
+            {"training_mode": "all_reduce", "averaging_frequency": 5},
+            ValueError,
+            "averaging_frequency is for",
+        ),
+        (
+            {"training_mode": "all_reduce", "average_updaters": False},
+            ValueError,
+            "average_updaters is for",
+        ),
+        ({"timeout": 0}, ValueError, "timeout is positive seconds"),
         ({"workers": 2, "devices": ["/CPU:0"]}, ValueError, "one for each of 2"),
     ],
 )
