@@ -1391,35 +1391,29 @@ class Session:
     ) -> tuple[bool, tuple[Any, ...]]:
         """Compute this rank's part of a batch that all ranks have.
 
-        The results are those of the whole batch. Other ranks' calls raise
-        CommunicationError if this one raises.
+        The results are those of the whole batch. Who calls this tells the other ranks
+        if it raises.
         """
         rank = self._spec.rank
         assert rank is not None
-        try:
-            with self.lock.step():
-                gather = self._gather() if self.lent else None
-                if gather is not None:
-                    gather()
-                whole = ProgramKey(
-                    kind, batch.size, batch.weights, lengths=batch.lengths
+        with self.lock.step():
+            gather = self._gather() if self.lent else None
+            if gather is not None:
+                gather()
+            whole = ProgramKey(kind, batch.size, batch.weights, lengths=batch.lengths)
+            key, begin, samples = self._key_of_rank(whole)
+            if whole not in self._agreed or not self._is_current(key):
+                self._require_of_rank(
+                    [whole], lambda keys: self._require_missing(*keys)
                 )
-                key, begin, samples = self._key_of_rank(whole)
-                if whole not in self._agreed or not self._is_current(key):
-                    self._require_of_rank(
-                        [whole], lambda keys: self._require_missing(*keys)
-                    )
-                own = batch.part(begin, begin + key.batch_size)
-                shares = self._shares_of_rank(whole, own, samples, rank)
-                place = _Place(begin, 0, 1, shares, advances)
-                ready = self._activate(key)
-                result = self._run(ready, own, optimizer, guard, None, place)
-                if kind == "train" and result[0] and rank.encoder is not None:
-                    rank.encoder.advance()
-                return result
-        except BaseException as error:
-            rank.communicator.fail(f"{type(error).__name__}: {error}")
-            raise
+            own = batch.part(begin, begin + key.batch_size)
+            shares = self._shares_of_rank(whole, own, samples, rank)
+            place = _Place(begin, 0, 1, shares, advances)
+            ready = self._activate(key)
+            result = self._run(ready, own, optimizer, guard, None, place)
+            if kind == "train" and result[0] and rank.encoder is not None:
+                rank.encoder.advance()
+            return result
 
     def _shares_of_rank(
         self, whole: ProgramKey, own: Batch, samples: int, rank: Rank
