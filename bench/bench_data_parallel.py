@@ -29,8 +29,8 @@ NETWORKS = ("resnet18", "gpt")
 def network(name):
     """Return the network for both libraries, and a batch of each rank."""
     import numpy as np
-    import torchvision
     from zoo_peers import NETWORKS as PEERS
+    from zoo_peers import tv
 
     import memcfg as mc
 
@@ -39,7 +39,7 @@ def network(name):
         x = rng.normal(size=(32, 32, 32, 3)).astype(np.float32)
         y = rng.integers(0, 10, 32).astype(np.int32)
         model = mc.models.resnet18(input_shape=(32, 32, 3), classes=10)
-        return model, torchvision.models.resnet18(num_classes=10), x, y
+        return model, tv.resnet18(num_classes=10), x, y
     peer = PEERS[name]
     x = rng.integers(0, peer.words, (8, *peer.shapes[0])).astype(np.int32)
     y = rng.integers(0, peer.classes, (8, *peer.target)).astype(np.int32)
