@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         plan,
         runtime,
         testing,
+        timeline,
         units,
         workspaces,
     )
@@ -59,7 +60,7 @@ if TYPE_CHECKING:
 _SUBPACKAGES = (
     *("config", "data", "devices", "errors", "evaluation", "graph", "interop"),
     *("memory", "models", "nn", "ops", "parallel", "plan", "runtime", "testing"),
-    *("units", "workspaces"),
+    *("timeline", "units", "workspaces"),
 )
 
 # Packages of names that used to be at the top level; these warn until 1.0.
@@ -146,6 +147,7 @@ __all__ = [
     "runtime",
     "scope_out",
     "testing",
+    "timeline",
     "units",
     "value_and_grad",
     "workspace",

@@ -1,8 +1,10 @@
-"""The stack level of the user's code, for warnings."""
+"""Where the user's code calls memcfg, for warnings and reports."""
 
 from __future__ import annotations
 
+import os
 import sys
+from pathlib import Path
 from typing import Any
 
 
@@ -13,6 +15,32 @@ def outside(*others: str) -> int:
     while frame.f_back is not None and _package(frame.f_globals) in passed:
         level, frame = level + 1, frame.f_back
     return level
+
+
+def line_outside() -> str:
+    """Return the file and line outside of memcfg that calls it, or ``""``.
+
+    The networks of `memcfg.models` count as outside. A model that a command makes or
+    loads has no line.
+    """
+    frame = sys._getframe(1)
+    while frame is not None:
+        module = frame.f_globals.get("__name__", "")
+        if module.startswith("memcfg.commands") or module == "memcfg.cli":
+            return ""
+        if _package(frame.f_globals) != "memcfg" or module.startswith("memcfg.models."):
+            return f"{_shown(frame.f_code.co_filename)}:{frame.f_lineno}"
+        frame = frame.f_back
+    return ""
+
+
+def _shown(path: str) -> str:
+    """Return a path below the working folder, or below that of its package."""
+    for folder in (os.getcwd(), str(Path(__file__).parents[1])):
+        inside = os.path.join(folder, "")
+        if path.startswith(inside):
+            return path[len(inside) :]
+    return path
 
 
 def _package(names: dict[str, Any]) -> str:

@@ -147,6 +147,7 @@ if TYPE_CHECKING:
     from memcfg.nn.training.alternatives._memory_estimate import Estimate
     from memcfg.plan import Plan, Policy
     from memcfg.runtime import MemoryReport
+    from memcfg.timeline import MemoryTimeline
     from memcfg.workspaces import LayerWorkspaceMgr, Workspace, WorkspaceMode
 
     _Step: TypeAlias = str | Policy | Callable[["Model"], "Model"]
@@ -1750,6 +1751,39 @@ class Model(FixedAttributes, Configured):
         with self._lock.step():
             session, key = self._lead()
             return session.memory_report(key, verify=verify)
+
+    @outside_workspaces
+    def memory_timeline(self, *, verify: bool = False) -> MemoryTimeline:
+        """Return which tensor has which bytes when, in the step of `memory_plan`.
+
+        Parameters
+        ----------
+        verify : bool, default False
+            Whether to measure the peak as of `memory_report`, and the times of ops and
+            copies in one more step. Weights are unchanged.
+
+        Returns
+        -------
+        MemoryTimeline
+            Its `save` writes a page to zoom and search, a picture or a file for
+            Perfetto; ``print`` shows it as text, and a notebook as a picture.
+
+        Raises
+        ------
+        RuntimeError
+            As of `memory_report`; and with `verify` if the step runs on several ranks.
+
+        Notes
+        -----
+        Nothing is recorded in training: boxes are those of the plan, and times are
+        measured in steps of their own, on made-up data.
+        """
+        own = self._own_steps()
+        if own is not None:
+            return own.latest_timeline(verify=verify)  # type: ignore[no-any-return]
+        with self._lock.step():
+            session, key = self._lead()
+            return session.memory_timeline(key, verify=verify)
 
     @outside_workspaces
     def reset_states(self) -> None:

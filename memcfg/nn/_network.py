@@ -33,7 +33,7 @@ from memcfg.nn.layers._layer import (
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from memcfg.config import DTypePolicy
     from memcfg.nn.initializers import Initializer
@@ -97,6 +97,16 @@ class Weight:
     def draw_into(self, values: np.ndarray) -> None:
         """Draw the initial value into an array of the weight's shape."""
         self.initializer.draw_into(values, self.seed)
+
+
+def lines_of(layers: Iterable[Layer]) -> dict[str, str]:
+    """Return where the program makes each layer, by the layer's path."""
+    lines = {}
+    for layer in layers:
+        for path, leaf in layer._leaves():
+            name = f"{layer.name}/{path}".rstrip("/")
+            lines[name] = leaf._line
+    return {name: line for name, line in lines.items() if line}
 
 
 class Network:

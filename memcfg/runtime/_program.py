@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from memcfg.graph import Graph, Op
     from memcfg.runtime._mapped_workspaces import MappedWorkspaces
     from memcfg.runtime._program_specs import ProgramSpec
+    from memcfg.timeline import MemoryTimeline
 
 __all__ = ["Program"]
 
@@ -322,18 +323,11 @@ class Program:
         took = {index: least[each] for index, each in self.instructions.items()}
         now: dict[str, float] = defaultdict(float)
         schedule = []
-        for index, action in enumerate(plan.actions):
-            if index not in took:
-                continue
-            queue, begin, seconds = "compute", now["compute"], took[index]
-            if isinstance(action, planning.Compute) and self._meets(action):
-                queue, begin = "network", max(begin, now["network"])
-                if not isinstance(action, planning.Start):
-                    now["compute"] = begin + seconds
-            elif isinstance(action, planning.SwapOut | planning.SwapIn):
-                way = "out" if isinstance(action, planning.SwapOut) else "in"
-                queue = f"{action.tier} {way}"
-                begin = max(begin, now[queue])
+        for index, queue in self._queues().items():
+            action, seconds = plan.actions[index], took[index]
+            begin = max(now["compute"], now[queue])
+            if queue == "network" and not isinstance(action, planning.Start):
+                now["compute"] = begin + seconds
             elif isinstance(action, planning.Wait):
                 shortest = max(_LATE * took[action.action], _SOON)
                 seconds = seconds if seconds > shortest else 0.0
@@ -705,6 +699,55 @@ class Program:
         """Return the memory report of a step; with `verify`, of a measured one."""
         return _measure(self, name, verify=verify)
 
+    def timeline(
+        self, name: str, lines: Mapping[str, str], *, verify: bool
+    ) -> MemoryTimeline:
+        """Return who has which bytes when; with `verify`, also by a measured step."""
+        report = self.report(name, verify=verify)
+        tops = [each.top_bytes for each in report.timeline]
+        return planning.memory_timeline(
+            self.graph,
+            self.spec.plan,
+            measured=_traced(self) if verify else (),
+            measured_peak_bytes=report.measured_peak_bytes if verify else None,
+            measured_bytes=tops if verify and self.spec.mode is not None else (),
+            limit_bytes=report.limit_bytes,
+            lines=lines,
+            facts={"device": report.device},
+        )
+
+    def run_traced(self) -> tuple[planning.Scheduled, ...]:
+        """Run once without the guard; return when each action ran, from 0 on."""
+        self._write_inputs()
+        self.pack()
+        try:
+            spans = self._loop.run_traced()
+        except (KernelError, ResourceExhaustedError) as error:
+            self._explain(error)
+            raise
+        began = min((begin for _, begin, _ in spans), default=0.0)
+        schedule = []
+        for index, queue in self._queues().items():
+            _, begin, end = spans[self.instructions[index]]
+            schedule.append(
+                planning.Scheduled(index, queue, begin - began, end - began)
+            )
+        return tuple(schedule)
+
+    def _queues(self) -> dict[int, str]:
+        """Return the queue of each action that is an instruction, as of a simulation."""
+        queues = {}
+        for index, action in enumerate(self.spec.plan.actions):
+            if index not in self.instructions:
+                continue
+            queues[index] = "compute"
+            if isinstance(action, planning.Compute) and self._meets(action):
+                queues[index] = "network"
+            elif isinstance(action, planning.SwapOut | planning.SwapIn):
+                way = "out" if isinstance(action, planning.SwapOut) else "in"
+                queues[index] = f"{action.tier} {way}"
+        return queues
+
 
 def _meets(graph: Graph) -> bool:
     """Return whether a graph has collectives."""
@@ -956,6 +999,25 @@ def _by_role(live: _Live) -> dict[str, int]:
     for _, nbytes, role in live.ranges:
         total[role] = total.get(role, 0) + nbytes
     return total
+
+
+def _traced(program: Program) -> tuple[planning.Scheduled, ...]:
+    """Run a step on synthetic input, and return when each action ran."""
+    device, arena = program.device, program.arena
+    if program.spec.mode is not None:
+        program.give_back()
+    program.pack()
+    saved = np.empty(state_bytes(program.graph), np.uint8)
+    device.read(arena, 0, saved)
+    try:
+        for _ in range(2):  # the first touches new pages
+            _feed(program)
+            schedule = program.run_traced()
+    finally:
+        program.finish()
+        device.write(arena, 0, saved)
+        program.forget_packed()
+    return schedule
 
 
 def _verify_buffers(program: Program) -> tuple[list[int], list[float | None]]:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from memcfg.plan import Plan, Policy
     from memcfg.runtime import MemoryReport
     from memcfg.runtime._program import Program
+    from memcfg.timeline import MemoryTimeline
 
 __all__ = ["FunctionState"]
 
@@ -249,6 +250,11 @@ class FunctionState:
         """Return what a loaded program takes."""
         with self._lock.turn():
             return self.executor.memory_report(label, verify=verify)
+
+    def timeline(self, label: str, *, verify: bool) -> MemoryTimeline:
+        """Return which tensor of a loaded program has which bytes when."""
+        with self._lock.turn():
+            return self.executor.memory_timeline(label, verify=verify)
 
     def run(
         self, calls: Calls, arguments: Sequence[_Array], *, guard: bool

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from memcfg.nn.training._objectives import Objectives
     from memcfg.plan import Plan
     from memcfg.runtime import MemoryReport
+    from memcfg.timeline import MemoryTimeline
 
 __all__ = ["OwnSteps"]
 
@@ -265,6 +266,11 @@ class OwnSteps:
     def latest_report(self, *, verify: bool) -> MemoryReport:
         """Return what the step of the last batch takes."""
         return self.memory_report(*self._latest(), verify=verify)
+
+    def latest_timeline(self, *, verify: bool) -> MemoryTimeline:
+        """Return which tensor of the step of the last batch has which bytes when."""
+        sample = self._sample(*self._latest())
+        return self._function.memory_timeline(self._latest()[0], sample, verify=verify)
 
     def _latest(self) -> tuple[str, int]:
         if self._last is None:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 import numpy as np
 
 from memcfg._cached import cached_property
+from memcfg._caller import line_outside
 from memcfg.config._dtype_policy import as_policy, dtype_policy
 from memcfg.errors import GraphError
 from memcfg.graph import Builder
@@ -867,6 +868,7 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         "_inner",
         "_is_built",
         "_kind",
+        "_line",
         "_named",
         "_own",
         "_owner",
@@ -903,6 +905,7 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
     ) -> None:
         self._kind = snake_case(self._called())
         self._named = name is not None
+        self._line = line_outside()  # of the program that makes it
         self.name = automatic_name(self._kind) if name is None else check_name(name)
         self._seed = self._drawn = next_seed()
         self._weight_specs: tuple[WeightSpec, ...] | None = None

@@ -36,6 +36,7 @@ from memcfg.errors import (
 )
 from memcfg.graph import Link, for_device, with_results_outside
 from memcfg.nn._argument_checks import integer
+from memcfg.nn._network import lines_of
 from memcfg.nn.inputs._array_checks import Field, Preparation
 from memcfg.nn.inputs._samples import Wanted
 from memcfg.nn.training._crash_facts import CrashFacts, crash_subjects
@@ -94,6 +95,7 @@ if TYPE_CHECKING:
     from memcfg.plan import Plan, Policy
     from memcfg.runtime import MemoryReport
     from memcfg.runtime._program import Program
+    from memcfg.timeline import MemoryTimeline
 
 __all__ = ["Session", "device_of", "share_of"]
 
@@ -1143,6 +1145,17 @@ class Session:
         self._user = ref(threading.current_thread())
         report = self.executor.memory_report(key.label, verify=verify)
         return replace(report, fallbacks=tuple(map(str, self.fallbacks_in_force())))
+
+    def memory_timeline(self, key: ProgramKey, *, verify: bool) -> MemoryTimeline:
+        """Return who has which bytes when; the caller holds the lock, as above."""
+        if verify and key.ranks > 1:
+            raise RuntimeError(
+                f"{key.label!r} runs on all ranks together: verify=False draws its plan"
+            )
+        self._active = None
+        self._user = ref(threading.current_thread())
+        lines = lines_of(self._spec.network.layers)
+        return self.executor.memory_timeline(key.label, lines=lines, verify=verify)
 
     # Steps
 
