@@ -29,12 +29,12 @@ def line_outside() -> str:
         if module.startswith("memcfg.commands") or module == "memcfg.cli":
             return ""
         if _package(frame.f_globals) != "memcfg" or module.startswith("memcfg.models."):
-            return f"{_shown(frame.f_code.co_filename)}:{frame.f_lineno}"
+            return f"{shown_path(frame.f_code.co_filename)}:{frame.f_lineno}"
         frame = frame.f_back
     return ""
 
 
-def _shown(path: str) -> str:
+def shown_path(path: str) -> str:
     """Return a path below the working folder, or below that of its package."""
     for folder in (os.getcwd(), str(Path(__file__).parents[1])):
         inside = os.path.join(folder, "")

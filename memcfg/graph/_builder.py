@@ -55,6 +55,7 @@ class Builder:
         self.name = name
         self.group: str | None = None  # group of following ops; None: the op's name
         self.training = False  # whether `gradients` will be called
+        self.lines: Mapping[str, str] = {}  # of the program, by group: see `Graph`
         self.phase = "forward"  # of ops that are appended without a phase
         # dtype in which ops of the forward phase compute, "float32" or "bfloat16":
         # floats of another dtype are cast first. None: the dtype of the inputs.
@@ -410,6 +411,7 @@ class Builder:
             tuple(self._ops),
             tuple(keep),
             tuple(self._losses),
+            lines=self.lines,
         )
 
     def _append(self, name: str, spec: Spec, role: str) -> int:

@@ -27,13 +27,14 @@ from memcfg.nn.layers._layer import (
     WeightTensor,
     first_value,
     input_layer,
+    lines_of,
     repeated,
     show_shape,
 )
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     from memcfg.config import DTypePolicy
     from memcfg.nn.initializers import Initializer
@@ -99,16 +100,6 @@ class Weight:
         self.initializer.draw_into(values, self.seed)
 
 
-def lines_of(layers: Iterable[Layer]) -> dict[str, str]:
-    """Return where the program makes each layer, by the layer's path."""
-    lines = {}
-    for layer in layers:
-        for path, leaf in layer._leaves():
-            name = f"{layer.name}/{path}".rstrip("/")
-            lines[name] = leaf._line
-    return {name: line for name, line in lines.items() if line}
-
-
 class Network:
     """The graph of layers between inputs and outputs."""
 
@@ -150,6 +141,11 @@ class Network:
         self.weights, self.aliases = weights_of(self.layers)
         self.names = {(each.layer, each.spec_name): each.name for each in self.weights}
         self.exchanged = tuple(w for w in self.weights if not w.hidden)
+
+    @cached_property
+    def lines(self) -> dict[str, str]:
+        """Where the program makes each layer, by the layer's path."""
+        return lines_of(self.layers)
 
     def with_loss(self, loss: SymbolicTensor) -> Network:
         """Return the network whose loss has one more term."""

@@ -715,21 +715,13 @@ class Executor:
             result = self.prepare(program) if verify else self._program(program)
             return result.report(program, verify=verify)
 
-    def memory_timeline(
-        self,
-        program: str,
-        *,
-        lines: Mapping[str, str] | None = None,
-        verify: bool = False,
-    ) -> MemoryTimeline:
+    def memory_timeline(self, program: str, *, verify: bool = False) -> MemoryTimeline:
         """Return which tensor of a program's step has which bytes when.
 
         Parameters
         ----------
         program : str
             A loaded program.
-        lines : mapping of str to str, optional
-            Files and lines of the user's program, by the names of ops or layers.
         verify : bool, default False
             Measure the peak as of `memory_report`, and the times in one more step.
 
@@ -745,7 +737,7 @@ class Executor:
         """
         with self.lock.turn():
             result = self.prepare(program) if verify else self._program(program)
-            return result.timeline(program, lines or {}, verify=verify)
+            return result.timeline(program, verify=verify)
 
     def report_now(self, program: str) -> MemoryReport | None:
         """Return the report of a program that has run; None for others.

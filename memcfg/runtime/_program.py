@@ -699,9 +699,7 @@ class Program:
         """Return the memory report of a step; with `verify`, of a measured one."""
         return _measure(self, name, verify=verify)
 
-    def timeline(
-        self, name: str, lines: Mapping[str, str], *, verify: bool
-    ) -> MemoryTimeline:
+    def timeline(self, name: str, *, verify: bool) -> MemoryTimeline:
         """Return who has which bytes when; with `verify`, also by a measured step."""
         report = self.report(name, verify=verify)
         tops = [each.top_bytes for each in report.timeline]
@@ -712,7 +710,6 @@ class Program:
             measured_peak_bytes=report.measured_peak_bytes if verify else None,
             measured_bytes=tops if verify and self.spec.mode is not None else (),
             limit_bytes=report.limit_bytes,
-            lines=lines,
             facts={"device": report.device},
         )
 
@@ -735,7 +732,7 @@ class Program:
         return tuple(schedule)
 
     def _queues(self) -> dict[int, str]:
-        """Return the queue of each action that is an instruction, as of a simulation."""
+        """Return the queue of each action that a simulation has in its schedule."""
         queues = {}
         for index, action in enumerate(self.spec.plan.actions):
             if index not in self.instructions:

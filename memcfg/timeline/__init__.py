@@ -5,7 +5,7 @@
 does not depend on what it is made from.
 """
 
-from memcfg.timeline._memory_timeline import MemoryTimeline
+from memcfg.timeline._memory_timeline import SUFFIXES, MemoryTimeline
 from memcfg.timeline._timeline_parts import Arrow, Box, Copy, Event
 
-__all__ = ["Arrow", "Box", "Copy", "Event", "MemoryTimeline"]
+__all__ = ["SUFFIXES", "Arrow", "Box", "Copy", "Event", "MemoryTimeline"]

@@ -65,6 +65,8 @@ class MemoryTimeline:
     has_places : bool, default True
         Whether offsets are addresses. Otherwise an allocator chooses these, and boxes
         are packed for the picture.
+    is_recorded : bool, default False
+        Whether it is the record of a resource, which has no plan.
     facts : mapping of str to str, default {}
         What else a reader wants to know, such as the device and the method.
     runs : sequence of (int, int), default ((0, 0),)
@@ -90,6 +92,7 @@ class MemoryTimeline:
     measured_peak_bytes: int | None = None
     measured_bytes: tuple[int, ...] = ()
     has_places: bool = True
+    is_recorded: bool = False
     facts: Mapping[str, str] = field(default_factory=dict)
     runs: Sequence[tuple[int, int]] = ((0, 0),)
 
@@ -108,6 +111,11 @@ class MemoryTimeline:
         rows = [Row(label, value) for label, value in self.numbers().items()]
         return report(self.title, [Section("", rows)], svg_of(self, alone=False))
 
+    @property
+    def peak_label(self) -> str:
+        """What `peak_bytes` is: ``"predicted peak"``, or ``"peak"`` of a record."""
+        return "peak" if self.is_recorded else "predicted peak"
+
     def numbers(self) -> dict[str, str]:
         """Return the limit, the peaks, the time and the facts, as text.
 
@@ -118,7 +126,7 @@ class MemoryTimeline:
         """
         rows = {
             "limit": "none" if self.limit_bytes is None else exact(self.limit_bytes),
-            "predicted peak": exact(self.peak_bytes),
+            self.peak_label: exact(self.peak_bytes),
         }
         if self.measured_peak_bytes is not None:
             rows["measured peak"] = exact(self.measured_peak_bytes)

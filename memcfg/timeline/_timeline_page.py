@@ -7,7 +7,7 @@ layers stays small. What is too small to see is merged when it is drawn.
 from __future__ import annotations
 
 import json
-from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memcfg._html import as_html
@@ -39,9 +39,8 @@ class _Names:
 
 def page_of(timeline: MemoryTimeline, by: str = "role") -> str:
     """Return the page; it refers to no other file."""
-    package = files("memcfg.timeline")
     page, script = (
-        package.joinpath(name).read_text(encoding="utf-8")
+        Path(__file__).with_name(name).read_text(encoding="utf-8")
         for name in ("page.html", "page.js")
     )
     data = json.dumps(data_of(timeline, by), separators=(",", ":"), allow_nan=False)
@@ -109,6 +108,7 @@ def data_of(timeline: MemoryTimeline, by: str = "role") -> dict[str, Any]:
         "peak": timeline.peak_bytes,
         "measuredPeak": timeline.measured_peak_bytes,
         "measuredBytes": list(timeline.measured_bytes),
+        "recorded": timeline.is_recorded,
         "places": timeline.has_places,
         "runs": [list(run) for run in timeline.runs],
         "by": by,

@@ -18,6 +18,7 @@ __all__ = ["png_of"]
 
 _SIZE, _DPI = (12.0, 8.0), 120  # inches, dots an inch
 _PIXELS = 1200, 480  # of the addresses, about
+_ARROWS = 80  # the largest are drawn
 _NAMED = 0.03, 0.05  # parts of the axes from which a box shows its name
 
 
@@ -39,17 +40,19 @@ def png_of(timeline: MemoryTimeline) -> bytes:
     places, curve, lanes = figure.subplots(
         3, 1, sharex=True, height_ratios=(10, 2.2, 0.4 * rows + 0.2)
     )
-    numbers = "   ".join(f"{k}: {v}" for k, v in timeline.numbers().items())
-    places.set_title(f"{timeline.title}\n{numbers}", fontsize=9, loc="left")
+    numbers = [f"{label}: {value}" for label, value in timeline.numbers().items()]
+    words = "\n".join("    ".join(row) for row in (numbers[:4], numbers[4:]) if row)
+    places.set_title(f"{timeline.title}\n{words}", fontsize=9, loc="left")
     _draw_boxes(places, picture)
+    _draw_arrows(places, picture)
     _draw_levels(places, timeline, picture)
     _draw_curve(curve, timeline, picture)
     _draw_lanes(lanes, timeline, picture)
-    step = 2 ** max(round(picture.top / 8).bit_length(), 0)
-    for axes in (places, curve):
+    for axes, count in ((places, 8), (curve, 2)):
+        step = 2 ** (int(picture.top) // count).bit_length()
+        axes.yaxis.set_major_locator(MultipleLocator(step))
         axes.yaxis.set_major_formatter(FuncFormatter(lambda y, _: format_bytes(int(y))))
         axes.grid(alpha=0.25)
-    places.yaxis.set_major_locator(MultipleLocator(step))
     places.set_xlim(0, picture.end)
     places.set_ylim(0, picture.top * 1.03)
     curve.set_ylim(0, picture.top * 1.03)
@@ -91,6 +94,15 @@ def _draw_boxes(axes: Any, picture: Picture) -> None:
     axes.legend(
         loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7, title="at the peak"
     )
+
+
+def _draw_arrows(axes: Any, picture: Picture) -> None:
+    by_size = sorted(picture.arrows, key=lambda pair: pair[1].low - pair[1].high)
+    for source, target in by_size[:_ARROWS]:
+        begin = source.end, (source.low + source.high) / 2
+        end = target.begin, (target.low + target.high) / 2
+        look = {"arrowstyle": "->", "color": "0.2", "alpha": 0.5, "linewidth": 0.8}
+        axes.annotate("", end, begin, arrowprops=look)
 
 
 def _draw_levels(axes: Any, timeline: MemoryTimeline, picture: Picture) -> None:

@@ -133,7 +133,7 @@ class _Svg:
         yield _text(8, self.bottom + 15, self._clock())
 
     def _clock(self) -> str:
-        if self.timeline.measured:
+        if self.timeline.measured or self.timeline.is_recorded:
             return "measured"
         return "planned" if self.timeline.planned[-1:] > (0.0,) else "events"
 
@@ -142,16 +142,16 @@ class _Svg:
         wide = max(self._x(box.end) - x, 0.5)
         high = max(self._y(box.low) - y, 0.5)
         place = f'x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{high:.1f}"'
-        edge = ' stroke="#fff" stroke-width=".5"' if wide > 3 and high > 3 else ""
-        dashed = ' stroke-dasharray="3 2" stroke-width="1.5"' if box.again else ""
-        look = f'fill="{self.picture.colours[box.role]}"{edge}'
+        look = f'fill="{self.picture.colours[box.role]}"'
+        if wide > 3 and high > 3:
+            dashes = ' stroke-dasharray="3 2"' if box.again else ""
+            look += f' stroke="#fff" stroke-width="{1.5 if box.again else 0.5}"{dashes}'
         if not box.name or wide < _TOLD or high < _TOLD:
             return f"<rect {place} {look}/>"
-        edge = f"{look}{dashed}" if edge else look
         size = format_bytes(box.high - box.low)
         again = ", recomputed" if box.again else ""
         title = as_html(f"{box.name}: {size}, {box.role}{again}")
-        shown = f"<rect {place} {edge}><title>{title}</title></rect>"
+        shown = f"<rect {place} {look}><title>{title}</title></rect>"
         if high >= _NAMED[0] and wide >= _NAMED[1]:
             name = shorten(box.name, int((wide - 8) / _LETTER))
             middle = y + high / 2 + 4
@@ -186,6 +186,7 @@ class _Svg:
         timeline = self.timeline
         peak, measured = timeline.peak_bytes, timeline.measured_peak_bytes
         what = "peak, planned and measured" if measured == peak else "planned peak"
+        what = "most bytes in use" if timeline.is_recorded else what
         levels = [(peak, what, "currentColor", "2 3")]
         if measured not in (None, peak):
             assert measured is not None

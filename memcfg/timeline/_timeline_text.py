@@ -49,6 +49,7 @@ def text_of(timeline: MemoryTimeline) -> str:
     event = timeline.events[at]
     there = [box for box in timeline.boxes if box.begin <= at < box.end]
     there.sort(key=lambda box: -box.nbytes)
+    when = "from the allocation of" if timeline.is_recorded else "during"
     lines = [
         *head,
         "",
@@ -60,8 +61,8 @@ def text_of(timeline: MemoryTimeline) -> str:
         "",
         paragraph(
             "  ",
-            f"{format_bytes(event.live_bytes)} in use at most, while "
-            f"{shorten(event.name, 40)!r} runs; the largest:".split(),
+            f"{format_bytes(event.live_bytes)} in use at most, {when} "
+            f"{shorten(event.name, 40)!r}; the largest:".split(),
         ),
         *(
             f"    {format_bytes(box.nbytes):>10}  {shorten(box.name, width() - 40)}, "
@@ -112,6 +113,7 @@ def _map(timeline: MemoryTimeline, letters: dict[str, str]) -> list[str]:
             letters_of_row = [each if each != " " else "┄" for each in letters_of_row]
         rows.append(f"{size:>{_LEFT}} {mark}{''.join(letters_of_row)}")
     what = "measured" if timeline.measured else "planned"
+    what = "recorded" if timeline.is_recorded else what
     rows.append(f"{'0 B':>{_LEFT}} └{'─' * columns}")
     rows.append(f"{'':>{_LEFT}}  {what + ' time':>{columns}}")
     return rows

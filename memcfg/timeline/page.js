@@ -145,10 +145,10 @@ function drawGrid(c) {
     rule(at, TOP, at, shape.bottom, c.grid);
     const words = state.axis === "ops" ? Math.round(x).toLocaleString("en") : inTime(x, step);
     const half = pen.measureText(words).width / 2;
-    pen.fillText(words, Math.min(Math.max(at, LEFT + half - 20), end - half), shape.bottom + 12);
+    pen.fillText(words, Math.min(Math.max(at, LEFT + half - 8), end - half), shape.bottom + 12);
   }
   pen.textAlign = "left";
-  pen.fillText(state.axis === "ops" ? "op" : state.clock, 8, shape.bottom + 12);
+  pen.fillText(state.axis === "ops" ? "op" : data.recorded ? "time" : state.clock, 8, shape.bottom + 12);
   pen.fillText(data.places ? "address" : "packed", 8, TOP + 2);
 }
 
@@ -180,7 +180,7 @@ function drawBoxes(c) {
     pen.fillStyle = colour; pen.fillRect(x, y, w, h);
     if (boxes.origin[b] === again && w > 3) { pen.fillStyle = hatching(); pen.fillRect(x, y, w, h); }
     if (w > 4 && h > 4) { pen.strokeStyle = c.back; pen.strokeRect(x + 0.5, y + 0.5, w - 1, h - 1); }
-    if (w > 44 && h > 12) named.push([b, x, y, w, h]);
+    if (w > 44 && h > 12 && shown(b)) named.push([b, x, y, w, h]);
   }
   pen.globalAlpha = 1;
   if (state.arrows) drawArrows(c);
@@ -188,7 +188,6 @@ function drawBoxes(c) {
     const from = Math.max(x, LEFT), to = Math.min(x + w, LEFT + shape.wide);
     const words = to - from > 44 ? shorten(text[boxes.name[b]], to - from - 8) : "";
     const middle = Math.min(Math.max(y + h / 2, Math.min(TOP + 7, y + h - 7)), Math.max(TOP + shape.main - 7, y + 7));
-    pen.globalAlpha = shown(b) ? 1 : 0.25;
     pen.fillStyle = tints[group(b)]; pen.fillRect(from + 3, middle - 6, pen.measureText(words).width + 4, 12);
     pen.fillStyle = inkOn(tints[group(b)]); pen.fillText(words, from + 5, middle + 0.5);
   }
@@ -226,7 +225,7 @@ function label(words, x, y, colour, c, align = "right") {  // on a plate, so tha
 
 function drawLevels(c) {  // the limit and the peaks, over the addresses
   const end = shape.width - RIGHT, same = data.measuredPeak === data.peak;
-  const levels = [[data.peak, (same ? "peak, planned and measured: " : "planned peak: ") + inBytes(data.peak), c.soft]];
+  const levels = [[data.peak, (data.recorded ? "most bytes in use: " : same ? "peak, planned and measured: " : "planned peak: ") + inBytes(data.peak), c.soft]];
   if (data.measuredPeak !== null && !same) levels.push([data.measuredPeak, "measured peak: " + inBytes(data.measuredPeak), c.measured]);
   if (data.limit !== null) levels.push([data.limit, "limit: " + inBytes(data.limit), c.limit]);
   const used = [];
@@ -284,9 +283,13 @@ function drawLanes(c) {
     pen.fillStyle = c.soft; pen.fillText(data.kinds[kind], left + 13, shape.lanes - 8);
   }
   pen.fillStyle = c.soft; pen.textAlign = "right";
-  ["compute", ...data.queues].forEach((name, row) => pen.fillText(shorten(name, LEFT - 10), LEFT - 7, shape.lanes + (row + 0.5) * LANE));
+  [data.recorded ? "events" : "compute", ...data.queues].forEach((name, row) => pen.fillText(shorten(name, LEFT - 10), LEFT - 7, shape.lanes + (row + 0.5) * LANE));
   clipped(shape.lanes, shape.bottom - shape.lanes, () => {
-    for (let e = 0; e < EVENTS; e++) bar(xs[e], xs[e + 1], 0, data.kindColours[events.kind[e]], events.again[e]);
+    for (let e = 0, first = 0; e < EVENTS; e++) {  // neighbours of one colour are one bar
+      if (e + 1 < EVENTS && events.kind[e + 1] === events.kind[e] && events.again[e + 1] === events.again[e]) continue;
+      bar(xs[first], xs[e + 1], 0, data.kindColours[events.kind[e]], events.again[e]);
+      first = e + 1;
+    }
     for (let k = 0; k < COPIES; k++) {
       const [begin, end] = span(k);
       pen.globalAlpha = copies.box[k] >= 0 && !shown(copies.box[k]) ? 0.15 : 1;
@@ -390,6 +393,11 @@ function move(dx, dy) {
   view.x0 += x; view.x1 += x; view.y0 += y; view.y1 += y; keepInside();
 }
 function showAll() { Object.assign(view, domain()); redraw(); }
+function showMoving() {  // without the state, which lies first and stays
+  let end = 0;
+  for (let b = 0; b < BOXES && boxes.offset[b] <= end; b++) if (boxes.begin[b] === 0 && boxes.end[b] === EVENTS) end = Math.max(end, boxes.offset[b] + boxes.bytes[b]);
+  Object.assign(view, domain()); view.y0 = end < view.y1 ? end : 0; redraw();
+}
 function zoomTo(b) {
   const all = domain(), x = (xs[boxes.end[b]] - xs[boxes.begin[b]]) || all.x1 / 1e4, y = boxes.bytes[b] || 64;
   const wide = Math.min(x * 1.6, all.x1), high = Math.min(y * 4, all.y1);
@@ -465,7 +473,7 @@ const keys = {
   "ArrowLeft": () => move(-0.15, 0), "ArrowRight": () => move(0.15, 0), "ArrowUp": () => move(0, 0.15), "ArrowDown": () => move(0, -0.15),
   ",": () => step(-1), ".": () => step(1), "n": () => found && step(1), "N": () => found && step(-1),
   "/": () => $("search").focus(), "Enter": () => state.box >= 0 && zoomTo(state.box),
-  "c": () => set.by(state.by === "role" ? "layer" : "role"), "x": () => set.axis(state.axis === "time" ? "ops" : "time"),
+  "s": showMoving, "c": () => set.by(state.by === "role" ? "layer" : "role"), "x": () => set.axis(state.axis === "time" ? "ops" : "time"),
   "m": () => data.clocks.measured && set.clock(state.clock === "planned" ? "measured" : "planned"),
   "a": () => set.arrows(!state.arrows), "Escape": () => { state.only = -1; $("search").value = ""; search(); legend(); select(-1); },
 };
@@ -507,7 +515,7 @@ canvas.addEventListener("wheel", (event) => {
 for (const name of ["by", "axis", "clock"]) $(name).onchange = () => set[name]($(name).value);
 $("arrows").onchange = () => set.arrows($("arrows").checked);
 $("search").oninput = search;
-$("in").onclick = keys["+"]; $("out").onclick = keys["-"]; $("all").onclick = showAll;
+$("in").onclick = keys["+"]; $("out").onclick = keys["-"]; $("all").onclick = showAll; $("moving").onclick = showMoving;
 
 function start() {
   $("title").textContent = data.title;
@@ -521,6 +529,7 @@ function start() {
   $("by").value = data.by;
   $("clockLabel").hidden = !data.clocks.measured;
   $("clockLabel").style.display = data.clocks.measured ? "" : "none";
+  $("moving").hidden = data.recorded;
   $("arrowsLabel").style.display = arrows.length ? "" : "none";
   if (data.clocks.measured) state.clock = $("clock").value = "measured";
   // The hash chooses the first view, such as #by=layer&axis=ops&search=conv1.

@@ -22,7 +22,7 @@ from memcfg.nn._constraining import constrain
 from memcfg.nn._network import traverse, weights_of
 from memcfg.nn.functions._assignments import Update
 from memcfg.nn.functions._measures import MetricResult
-from memcfg.nn.layers._layer import Scope
+from memcfg.nn.layers._layer import Scope, lines_of
 from memcfg.nn.training._tracing import move_averages
 
 if TYPE_CHECKING:
@@ -162,6 +162,7 @@ class _Trace:
         steps = [f"{each.prefix}iteration" for each in spec.optimizers]
         reserved = [*names, *rates, *steps, _STEP]
         self.builder = Builder(f"{spec.name}, {calls.label}", reserved)
+        self.builder.lines = lines_of(node.layer for node in calls.nodes)
         self.builder.training = calls.recording.differentiates
         self.builder.compute_dtype = "float32"  # layers set their own
         self.weights = {

@@ -2407,6 +2407,16 @@ def members(value: Any) -> Iterator[Layer]:
             yield from members(each)
 
 
+def lines_of(layers: Iterable[Layer]) -> dict[str, str]:
+    """Return where the program makes each layer and inner layer, by its path."""
+    return {
+        f"{layer.name}/{path}".rstrip("/"): leaf._line
+        for layer in layers
+        for path, leaf in layer._leaves()
+        if leaf._line
+    }
+
+
 def inner_layers(layer: Layer) -> list[Layer]:
     """Return the direct inner layers of a layer."""
     held = layer._sublayers() or members(list(layer._settings().values()))

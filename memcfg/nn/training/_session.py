@@ -36,7 +36,6 @@ from memcfg.errors import (
 )
 from memcfg.graph import Link, for_device, with_results_outside
 from memcfg.nn._argument_checks import integer
-from memcfg.nn._network import lines_of
 from memcfg.nn.inputs._array_checks import Field, Preparation
 from memcfg.nn.inputs._samples import Wanted
 from memcfg.nn.training._crash_facts import CrashFacts, crash_subjects
@@ -1154,8 +1153,7 @@ class Session:
             )
         self._active = None
         self._user = ref(threading.current_thread())
-        lines = lines_of(self._spec.network.layers)
-        return self.executor.memory_timeline(key.label, lines=lines, verify=verify)
+        return self.executor.memory_timeline(key.label, verify=verify)
 
     # Steps
 

@@ -296,6 +296,7 @@ class _Trace:
         self.names = input_names("x", len(network.inputs))
         self.builder = Builder(f"{spec.name}, {key.label}", self._reserved())
         self.builder.training = self.training
+        self.builder.lines = network.lines
         self.builder.compute_dtype = "float32"  # layers set their own
         self.held: dict[str, int] = {}  # weights, or this rank's parts of them
         self.weights: dict[str, int] = {}  # whole ones, which layers read

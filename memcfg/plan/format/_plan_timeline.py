@@ -45,7 +45,6 @@ def memory_timeline(
     measured_peak_bytes: int | None = None,
     measured_bytes: Sequence[int] = (),
     limit_bytes: int | None = None,
-    lines: Mapping[str, str] | None = None,
     facts: Mapping[str, str] | None = None,
 ) -> MemoryTimeline:
     """Return which tensor has which bytes when, by a plan.
@@ -67,9 +66,6 @@ def memory_timeline(
         For each computed op, in order, the measured bytes of the pool.
     limit_bytes : int or None, default None
         The limit; by default the plan's.
-    lines : mapping of str to str, optional
-        Files and lines of the user's program, by the names of ops or layers. Those of a
-        layer hold for the layers in it.
     facts : mapping of str to str, optional
         What else the picture says, by label.
 
@@ -103,7 +99,7 @@ def memory_timeline(
         each.action for each in schedule
     ]:
         raise ValueError("the measured step is not one of this plan")
-    follower = _Follower(graph, plan, _Origins(graph, lines or {}))
+    follower = _Follower(graph, plan, _Origins(graph))
     boxes = follower.boxes()
     if not plan.places:
         boxes = _packed(boxes, plan.alignment)
@@ -138,9 +134,8 @@ def memory_timeline(
 class _Origins:
     """The layers and lines of tensors and ops."""
 
-    def __init__(self, graph: Graph, lines: Mapping[str, str]) -> None:
+    def __init__(self, graph: Graph) -> None:
         self._graph = graph
-        self._lines = lines
         self._groups = {op.group for op in graph.ops if op.phase != "update"} - {""}
 
     def layer_of_op(self, index: int) -> str:
@@ -161,19 +156,23 @@ class _Origins:
 
     def line(self, op: str, layer: str) -> str:
         """Return the line of an op, of its layer, or of a layer around it."""
-        if op in self._lines:
-            return self._lines[op]
+        lines = self._graph.lines
+        if op in lines:
+            return lines[op]
         while layer:
-            if layer in self._lines:
-                return self._lines[layer]
+            if layer in lines:
+                return lines[layer]
             layer = layer.rpartition("/")[0] or layer.rpartition(".")[0]
         return ""
 
     def _prefix(self, name: str) -> str:
-        """Return the layer whose name begins a name, such as ``dense/kernel``."""
-        while name and name not in self._groups:
-            name = name.rpartition("/")[0]
-        return name
+        """Return the layer in a name, such as ``sgd/dense/kernel/momentum``."""
+        parts = name.split("/")
+        for first in range(len(parts)):
+            for last in range(len(parts), first, -1):
+                if (layer := "/".join(parts[first:last])) in self._groups:
+                    return layer
+        return ""
 
 
 class _Follower(Usage):

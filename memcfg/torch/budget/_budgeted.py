@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_leaves
 from memcfg._caller import outside
 from memcfg._checks import named_arguments
 from memcfg.errors import InfeasiblePlanError
+from memcfg.plan import memory_timeline
 from memcfg.torch.budget._checked_arguments import (
     check_fits,
     checked_example,
@@ -41,7 +42,7 @@ from memcfg.torch.trace._overhead import (
     stepped_by,
     update_bytes,
 )
-from memcfg.units import format_bytes, parse_bytes
+from memcfg.units import exact, format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     import os
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
 
     from memcfg.plan import Plan, Policy
+    from memcfg.timeline import MemoryTimeline
     from memcfg.torch.budget._step import Step
 
 
@@ -306,6 +308,30 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
     def predicted_peak_bytes(self) -> int:
         """The most bytes a step is planned to have in use; 0 before it is planned."""
         return max((step.peak_bytes for step in self._steps), default=0)
+
+    def memory_timeline(self) -> MemoryTimeline:
+        """Return which tensor has which bytes when, by `memory_plan`.
+
+        PyTorch's allocator chooses addresses at run time. Those of the timeline are the
+        plan's, in one arena; `predicted_peak_bytes` has no holes and may be less.
+
+        Returns
+        -------
+        MemoryTimeline
+            Its `save` writes a page to zoom and search, a picture or a file for
+            Perfetto.
+
+        Raises
+        ------
+        RuntimeError
+            If nothing is planned yet.
+        """
+        last = self._shared.last
+        if last is None:
+            raise RuntimeError("nothing is planned before the first step")
+        facts = {"predicted in use": exact(last.peak_bytes)}
+        limit = self._settings.limit_bytes
+        return memory_timeline(*last.whole, limit_bytes=limit, facts=facts)
 
     def memory_report(self) -> str:
         """Return a table of the bytes of a step by role and by module."""

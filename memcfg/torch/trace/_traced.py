@@ -7,6 +7,7 @@ outputs and makes their gradients.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable
@@ -17,6 +18,7 @@ import torch
 from torch import fx
 from torch.utils._pytree import tree_leaves
 
+from memcfg._caller import shown_path
 from memcfg.graph import Graph, Op, Tensor, memory_seconds
 from memcfg.graph._graph import DTYPES
 from memcfg.plan import Compute
@@ -147,6 +149,17 @@ def module_of(node: fx.Node) -> str:
             path = str(list(stack.values())[-1][0])
             path = re.sub(r"^[LG]\['\w+'\]\.?", "", path)
             return re.sub(r"\._modules\['([^']*)'\]", r".\1", path)
+    return ""
+
+
+def line_of(node: fx.Node) -> str:
+    """Return the file and line of a node in the user's program, or ``""``."""
+    found = re.findall(
+        r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or ""
+    )
+    for path, number in reversed(found):
+        if f"{os.sep}torch{os.sep}" not in path:
+            return f"{shown_path(path)}:{number}"
     return ""
 
 
@@ -326,6 +339,7 @@ class Tracer:
             tuple(self._tensors),
             _fixed(self._ops, keep, shown),
             tuple(sorted(keep)),
+            lines=self._lines(),
         )
         states = {
             op: self._states[node]
@@ -335,6 +349,11 @@ class Tracer:
         return Traced(
             graph, self._nodes, self._storage_of, self._made, boundary, sources, states
         )
+
+    def _lines(self) -> dict[str, str]:
+        """Return the lines of the user's program by the names of ops, where known."""
+        lines = {node.name: line_of(node) for node in self._nodes if node is not None}
+        return {name: line for name, line in lines.items() if line}
 
     def _outputs(self) -> list[Any]:
         node = next(node for node in self._source.nodes if node.op == "output")
