@@ -371,7 +371,7 @@ def add_timeline(
     parser.add_argument(
         "--plan",
         metavar="FILE",
-        help="the plan of --graph FILE, instead of planning it",
+        help="a plan of --graph FILE, instead of a new one",
     )
     parser.add_argument(
         "--method",

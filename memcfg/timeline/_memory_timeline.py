@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import tempfile
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from memcfg._html import Row, Section, report
 from memcfg._terminal import in_notebook, write
@@ -16,13 +15,8 @@ from memcfg.timeline._timeline_page import page_of
 from memcfg.timeline._timeline_png import png_of
 from memcfg.timeline._timeline_svg import svg_of
 from memcfg.timeline._timeline_text import text_of
+from memcfg.timeline._timeline_values import TimelineValues
 from memcfg.timeline._trace_events import trace_events_of
-from memcfg.units import exact
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from memcfg.timeline._timeline_parts import Arrow, Box, Copy, Event
 
 __all__ = ["MemoryTimeline"]
 
@@ -30,7 +24,7 @@ _HEIGHT = 760  # pixels of a page within a notebook
 
 
 @dataclass(frozen=True, repr=False)
-class MemoryTimeline:
+class MemoryTimeline(TimelineValues):
     """Which tensor had which bytes when, over one step.
 
     ``print`` shows a map of addresses over time. A notebook shows a picture as the last
@@ -80,22 +74,6 @@ class MemoryTimeline:
     training.
     """
 
-    title: str
-    events: tuple[Event, ...]
-    boxes: tuple[Box, ...]
-    planned: tuple[float, ...]
-    measured: tuple[float, ...] = ()
-    copies: tuple[Copy, ...] = ()
-    arrows: tuple[Arrow, ...] = ()
-    limit_bytes: int | None = None
-    peak_bytes: int = 0
-    measured_peak_bytes: int | None = None
-    measured_bytes: tuple[int, ...] = ()
-    has_places: bool = True
-    is_recorded: bool = False
-    facts: Mapping[str, str] = field(default_factory=dict)
-    runs: Sequence[tuple[int, int]] = ((0, 0),)
-
     def __str__(self) -> str:
         """Return a map of addresses over time, of at most 80 columns."""
         return text_of(self)
@@ -110,27 +88,6 @@ class MemoryTimeline:
         """Return a picture and the numbers, without scripts."""
         rows = [Row(label, value) for label, value in self.numbers().items()]
         return report(self.title, [Section("", rows)], svg_of(self, alone=False))
-
-    @property
-    def peak_label(self) -> str:
-        """What `peak_bytes` is: ``"predicted peak"``, or ``"peak"`` of a record."""
-        return "peak" if self.is_recorded else "predicted peak"
-
-    def numbers(self) -> dict[str, str]:
-        """Return the limit, the peaks, the time and the facts, as text.
-
-        Returns
-        -------
-        dict of str to str
-            Labels and values.
-        """
-        rows = {
-            "limit": "none" if self.limit_bytes is None else exact(self.limit_bytes),
-            self.peak_label: exact(self.peak_bytes),
-        }
-        if self.measured_peak_bytes is not None:
-            rows["measured peak"] = exact(self.measured_peak_bytes)
-        return rows | dict(self.facts)
 
     def to_html(self) -> str:
         """Return the page: one document, which refers to no other file.

@@ -46,10 +46,10 @@ def record_timeline(
                     line=line,
                 )
             )
-        events.append(Event(tag or "untagged", kind, live, False, function, line))
         if kind == "free":
             live -= nbytes
             ends[alive.pop(address)] = number
+        events.append(Event(tag or "untagged", kind, live, False, function, line))
         times.append(seconds)
     runs = _runs((box.offset, box.offset + box.nbytes) for box in boxes)
     starts = [address for _, address in runs]

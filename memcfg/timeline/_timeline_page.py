@@ -17,7 +17,7 @@ from memcfg.timeline._timeline_text import text_of
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from memcfg.timeline._memory_timeline import MemoryTimeline
+    from memcfg.timeline._timeline_values import TimelineValues
 
 __all__ = ["data_of", "page_of"]
 
@@ -37,13 +37,13 @@ class _Names:
         return iter(self._places)
 
 
-def page_of(timeline: MemoryTimeline, by: str = "role") -> str:
+def page_of(timeline: TimelineValues) -> str:
     """Return the page; it refers to no other file."""
     page, script = (
         Path(__file__).with_name(name).read_text(encoding="utf-8")
         for name in ("page.html", "page.js")
     )
-    data = json.dumps(data_of(timeline, by), separators=(",", ":"), allow_nan=False)
+    data = json.dumps(data_of(timeline), separators=(",", ":"), allow_nan=False)
     # The only sequences that end or nest a script element begin with this character.
     data = data.replace("<", "\\u003c")
     head, _, rest = page.partition("@DATA@")
@@ -52,7 +52,7 @@ def page_of(timeline: MemoryTimeline, by: str = "role") -> str:
     return "".join((head.replace("@TITLE@", title), data, before, script, after))
 
 
-def data_of(timeline: MemoryTimeline, by: str = "role") -> dict[str, Any]:
+def data_of(timeline: TimelineValues) -> dict[str, Any]:
     """Return what the page draws, as JSON has it; times are nanoseconds."""
     text, layers, roles, kinds = _Names([""]), _Names([""]), _Names(), _Names()
     origins, queues = _Names([""]), _Names()
@@ -111,7 +111,6 @@ def data_of(timeline: MemoryTimeline, by: str = "role") -> dict[str, Any]:
         "recorded": timeline.is_recorded,
         "places": timeline.has_places,
         "runs": [list(run) for run in timeline.runs],
-        "by": by,
         "clocks": clocks,
         **columns,
         "text": list(text),

@@ -15,8 +15,8 @@ from memcfg.timeline._timeline_text import peak_event
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memcfg.timeline._memory_timeline import MemoryTimeline
     from memcfg.timeline._timeline_parts import Box
+    from memcfg.timeline._timeline_values import TimelineValues
 
 __all__ = ["Picture", "Rectangle", "picture_of", "steps_of"]
 
@@ -49,7 +49,7 @@ class Picture(NamedTuple):
     arrows: list[tuple[Rectangle, Rectangle]]
 
 
-def picture_of(timeline: MemoryTimeline, width: int, height: int) -> Picture:
+def picture_of(timeline: TimelineValues, width: int, height: int) -> Picture:
     """Return what to draw on so many pixels."""
     boxes, events = timeline.boxes, timeline.events
     times = timeline.measured or timeline.planned

@@ -11,8 +11,8 @@ from memcfg.timeline._timeline_picture import picture_of, steps_of
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
-    from memcfg.timeline._memory_timeline import MemoryTimeline
     from memcfg.timeline._timeline_picture import Picture
+    from memcfg.timeline._timeline_values import TimelineValues
 
 __all__ = ["png_of"]
 
@@ -22,7 +22,7 @@ _ARROWS = 80  # the largest are drawn
 _NAMED = 0.03, 0.05  # parts of the axes from which a box shows its name
 
 
-def png_of(timeline: MemoryTimeline) -> bytes:
+def png_of(timeline: TimelineValues) -> bytes:
     """Return the picture; MissingDependencyError without matplotlib."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -105,7 +105,7 @@ def _draw_arrows(axes: Any, picture: Picture) -> None:
         axes.annotate("", end, begin, arrowprops=look)
 
 
-def _draw_levels(axes: Any, timeline: MemoryTimeline, picture: Picture) -> None:
+def _draw_levels(axes: Any, timeline: TimelineValues, picture: Picture) -> None:
     levels = [(timeline.peak_bytes, "planned peak", "0.3", ":")]
     if timeline.measured_peak_bytes is not None:
         levels.append((timeline.measured_peak_bytes, "measured peak", "#b35900", ":"))
@@ -118,7 +118,7 @@ def _draw_levels(axes: Any, timeline: MemoryTimeline, picture: Picture) -> None:
     axes.set_ylabel(f"address ({words})", fontsize=8)
 
 
-def _draw_curve(axes: Any, timeline: MemoryTimeline, picture: Picture) -> None:
+def _draw_curve(axes: Any, timeline: TimelineValues, picture: Picture) -> None:
     live = [event.live_bytes for event in timeline.events]
     corners = steps_of(picture.times, live, _PIXELS[0])
     axes.fill_between(*zip(*corners, strict=True), color="#4b8bd6", alpha=0.4)
@@ -130,7 +130,7 @@ def _draw_curve(axes: Any, timeline: MemoryTimeline, picture: Picture) -> None:
     axes.set_ylabel("in use", fontsize=8)
 
 
-def _draw_lanes(axes: Any, timeline: MemoryTimeline, picture: Picture) -> None:
+def _draw_lanes(axes: Any, timeline: TimelineValues, picture: Picture) -> None:
     spans: dict[str, list[tuple[float, float]]] = {}
     for number, event in enumerate(timeline.events):
         begin, end = picture.times[number : number + 2]

@@ -14,8 +14,8 @@ from memcfg.units import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memcfg.timeline._memory_timeline import MemoryTimeline
     from memcfg.timeline._timeline_picture import Picture, Rectangle
+    from memcfg.timeline._timeline_values import TimelineValues
 
 __all__ = ["round_steps", "svg_of"]
 
@@ -25,7 +25,7 @@ _LIVE, _LANE, _GAP, _AXIS = 72, 16, 24, 24
 _LETTER = 6.3  # pixels of a letter of 11 pixels, on average
 _NAMED = 13, 52  # height and width from which a box shows its name
 _TOLD = 3  # pixels from which a box has a title
-_ARROWS = 300  # the largest are drawn
+_ARROWS = 80  # the largest are drawn
 _STYLE = (
     "<style>.memcfg-timeline{color:#1b1f24;background:#fff}"
     "@media (prefers-color-scheme:dark)"
@@ -35,7 +35,7 @@ _STYLE = (
 _LIMIT = "#d64545"
 
 
-def svg_of(timeline: MemoryTimeline, *, alone: bool) -> str:
+def svg_of(timeline: TimelineValues, *, alone: bool) -> str:
     """Return the picture; `alone` is a file, which has colours of its own."""
     return _Svg(timeline).document(alone=alone)
 
@@ -54,7 +54,7 @@ def round_steps(size: float, count: float, *, binary: bool) -> list[float]:
 class _Svg:
     """The picture of one timeline."""
 
-    def __init__(self, timeline: MemoryTimeline) -> None:
+    def __init__(self, timeline: TimelineValues) -> None:
         self.timeline = timeline
         self.picture: Picture = picture_of(timeline, _WIDTH, _HEIGHT)
         self.numbers = _wrapped(
@@ -167,7 +167,8 @@ class _Svg:
         for source, target in arrows[:_ARROWS]:
             x0, y0 = self._x(source.end), self._y((source.low + source.high) / 2)
             x1, y1 = self._x(target.begin), self._y((target.low + target.high) / 2)
-            if x1 - x0 < 4:
+            high = self._y(target.low) - self._y(target.high)
+            if x1 - x0 < 4 or high < _TOLD:
                 continue
             bend = max(0.4 * (x1 - x0), 8)
             path = (
@@ -175,10 +176,9 @@ class _Svg:
                 f"{x1 - bend:.1f},{y1:.1f} {x1:.1f},{y1:.1f}"
                 f"m-5,-3l5,3l-5,3"
             )
-            faint = 0.5 if len(arrows) < 60 else 0.25
             yield (
                 f'<path d="{path}" fill="none" stroke="currentColor" '
-                f'stroke-opacity="{faint}"/>'
+                'stroke-opacity=".45"/>'
             )
 
     def _levels(self) -> Iterator[str]:

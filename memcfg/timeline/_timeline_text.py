@@ -11,8 +11,8 @@ from memcfg.units import format_bytes
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memcfg.timeline._memory_timeline import MemoryTimeline
     from memcfg.timeline._timeline_parts import Box
+    from memcfg.timeline._timeline_values import TimelineValues
 
 __all__ = ["peak_event", "text_of"]
 
@@ -33,12 +33,12 @@ _LETTERS = {
 _LARGEST = 5  # boxes that are listed
 
 
-def text_of(timeline: MemoryTimeline) -> str:
+def text_of(timeline: TimelineValues) -> str:
     """Return a timeline as text of at most 80 columns."""
     head = [
         shorten(timeline.title, width()),
         *(
-            paragraph(f"  {label:<15} ", value.split())
+            paragraph(f"  {label:<17}", value.split())
             for label, value in timeline.numbers().items()
         ),
     ]
@@ -73,20 +73,20 @@ def text_of(timeline: MemoryTimeline) -> str:
     return writable("\n".join(line.rstrip() for line in lines))
 
 
-def peak_event(timeline: MemoryTimeline) -> int:
+def peak_event(timeline: TimelineValues) -> int:
     """Return the first event with the most bytes in use."""
     live = [event.live_bytes for event in timeline.events]
     return live.index(max(live))
 
 
-def _letters_of(timeline: MemoryTimeline) -> dict[str, str]:
+def _letters_of(timeline: TimelineValues) -> dict[str, str]:
     """Return a letter for each role; tags of a resource have the next free ones."""
     roles = list(dict.fromkeys(box.role for box in timeline.boxes))
     free = iter("abcdefghijklmnopqrstuvwxyz")
     return {role: _LETTERS.get(role) or next(free, "#") for role in roles}
 
 
-def _map(timeline: MemoryTimeline, letters: dict[str, str]) -> list[str]:
+def _map(timeline: TimelineValues, letters: dict[str, str]) -> list[str]:
     """Return rows of addresses, the highest first; columns are of equal time."""
     columns = width() - _LEFT - 3
     limit = timeline.limit_bytes or 0

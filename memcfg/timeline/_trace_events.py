@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from memcfg.timeline._memory_timeline import MemoryTimeline
     from memcfg.timeline._timeline_parts import Box
+    from memcfg.timeline._timeline_values import TimelineValues
 
 __all__ = ["trace_events_of"]
 
@@ -21,7 +21,7 @@ _STEP, _TENSORS = 1, 2  # process numbers
 _MICRO = 1e6  # microseconds of a second
 
 
-def trace_events_of(timeline: MemoryTimeline) -> str:
+def trace_events_of(timeline: TimelineValues) -> str:
     """Return JSON: ops and copies, bytes in use by role, and tensors over time."""
     times = timeline.measured or timeline.planned
     stamps = [round(each * _MICRO, 3) for each in times]
@@ -61,7 +61,7 @@ def _span(
     }
 
 
-def _ops(timeline: MemoryTimeline, stamps: list[float]) -> Iterator[dict[str, Any]]:
+def _ops(timeline: TimelineValues, stamps: list[float]) -> Iterator[dict[str, Any]]:
     for number, event in enumerate(timeline.events):
         name = f"wait for {event.name}" if event.kind == "wait" else event.name
         begin, end = stamps[number : number + 2]
@@ -73,7 +73,7 @@ def _ops(timeline: MemoryTimeline, stamps: list[float]) -> Iterator[dict[str, An
         yield {**made, "args": args}
 
 
-def _copies(timeline: MemoryTimeline) -> Iterator[dict[str, Any]]:
+def _copies(timeline: TimelineValues) -> Iterator[dict[str, Any]]:
     """Yield a thread a lane, and flows from copies out to copies in."""
     threads: dict[str, int] = {}
     begins = []
@@ -103,7 +103,7 @@ def _copies(timeline: MemoryTimeline) -> Iterator[dict[str, Any]]:
 
 
 def _counters(
-    timeline: MemoryTimeline, stamps: list[float]
+    timeline: TimelineValues, stamps: list[float]
 ) -> Iterator[dict[str, Any]]:
     changes: dict[int, dict[str, int]] = {}
     for box in timeline.boxes:
@@ -123,7 +123,7 @@ def _counters(
         }
 
 
-def _tensors(timeline: MemoryTimeline, stamps: list[float]) -> Iterator[dict[str, Any]]:
+def _tensors(timeline: TimelineValues, stamps: list[float]) -> Iterator[dict[str, Any]]:
     """Yield tensors as spans; those of a role share rows where they do not overlap."""
     rows: dict[str, list[tuple[int, int]]] = {}  # role -> heap of (free from, row)
     threads: dict[tuple[str, int], int] = {}

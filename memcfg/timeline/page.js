@@ -9,7 +9,7 @@ const EVENTS = events.kind.length, BOXES = boxes.name.length, COPIES = copies.na
 const LEFT = 78, RIGHT = 14, LIVE = 92, LANE = 17, GAP = 22, AXIS = 24, TOP = 10;
 const OPS = new Set(["forward", "backward", "update", "encode", "decode", "allocate", "free", "refused"]);
 
-const state = { by: data.by, axis: "time", clock: "planned", arrows: true, query: "", only: -1, box: -1, hover: -1 };
+const state = { by: "role", axis: "time", clock: "planned", arrows: true, query: "", only: -1, box: -1, hover: -1 };
 const view = { x0: 0, x1: 1, y0: 0, y1: 1 };
 let found = null, xs = null, shape = null, frame = 0, printing = false;
 
@@ -526,7 +526,6 @@ function start() {
   }
   $("text").textContent = data.asText;
   canvas.setAttribute("aria-label", data.title + ": addresses over time. " + data.facts.map((fact) => fact.join(" ")).join("; "));
-  $("by").value = data.by;
   $("clockLabel").hidden = !data.clocks.measured;
   $("clockLabel").style.display = data.clocks.measured ? "" : "none";
   $("moving").hidden = data.recorded;

@@ -35,7 +35,7 @@ LAYERS = [
     },
     # Errors speak of sizes, so they stand on units.
     {"errors", "_html", "_tables", "_tensorflow_names"},
-    {"_core", "archives", "documents"},
+    {"_core", "archives", "documents", "timeline"},
     {"ops"},
     {"graph"},
     {"plan", "memory"},

@@ -10,6 +10,7 @@ from functools import partial
 
 import pytest
 import torch
+from timelines import alive, overlaps
 from torch_allocations import allocated_peak, rounded
 from torch_steps import (
     GPT,
@@ -775,3 +776,20 @@ def test_inputs_by_name_are_a_mapping():
             call(Named(), example_kwargs=(torch.zeros(2, 2),))
     with pytest.raises(TypeError, match="not list"):
         mt.export(Named(), (), "graph.json", example_kwargs=[])
+
+
+def test_the_timeline_has_the_bytes_of_the_report_and_the_lines_of_the_model(tmp_path):
+    original, x, y = problem(GPT)
+    model = mt.budget(original, None, times="nominal")
+    with pytest.raises(RuntimeError, match="nothing is planned"):
+        model.memory_timeline()
+    step(model, model, x, y)
+    timeline = model.memory_timeline()
+    live = [event.live_bytes for event in timeline.events]
+    assert max(live) == model.predicted_peak_bytes
+    for number in {0, live.index(max(live)), len(live) - 1}:
+        assert live[number] == sum(box.nbytes for box in alive(timeline, number))
+    assert overlaps(timeline.boxes) == []
+    lines = {box.line.rpartition(":")[0] for box in timeline.boxes if box.line}
+    assert any(path.endswith("torch_steps.py") for path in lines)
+    timeline.save(tmp_path / "step.html")

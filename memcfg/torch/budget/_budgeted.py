@@ -42,7 +42,7 @@ from memcfg.torch.trace._overhead import (
     stepped_by,
     update_bytes,
 )
-from memcfg.units import exact, format_bytes, parse_bytes
+from memcfg.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     import os
@@ -312,8 +312,8 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
     def memory_timeline(self) -> MemoryTimeline:
         """Return which tensor has which bytes when, by `memory_plan`.
 
-        PyTorch's allocator chooses addresses at run time. Those of the timeline are the
-        plan's, in one arena; `predicted_peak_bytes` has no holes and may be less.
+        PyTorch's allocator chooses addresses at run time; those of the timeline are
+        packed for the picture.
 
         Returns
         -------
@@ -329,9 +329,7 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         last = self._shared.last
         if last is None:
             raise RuntimeError("nothing is planned before the first step")
-        facts = {"predicted in use": exact(last.peak_bytes)}
-        limit = self._settings.limit_bytes
-        return memory_timeline(*last.whole, limit_bytes=limit, facts=facts)
+        return memory_timeline(*last.whole, limit_bytes=self._settings.limit_bytes)
 
     def memory_report(self) -> str:
         """Return a table of the bytes of a step by role and by module."""
