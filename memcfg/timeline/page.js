@@ -179,7 +179,7 @@ function drawBoxes(c) {
     pen.globalAlpha = shown(b) ? 1 : 0.12;
     pen.fillStyle = colour; pen.fillRect(x, y, w, h);
     if (boxes.origin[b] === again && w > 3) { pen.fillStyle = hatching(); pen.fillRect(x, y, w, h); }
-    if (w > 4 && h > 4) { pen.strokeStyle = c.back; pen.strokeRect(x + 0.5, y + 0.5, w - 1, h - 1); }
+    if (w > 6 && h > 4) { pen.strokeStyle = c.back; pen.strokeRect(x + 0.5, y + 0.5, w - 1, h - 1); }
     if (w > 44 && h > 12 && shown(b)) named.push([b, x, y, w, h]);
   }
   pen.globalAlpha = 1;
