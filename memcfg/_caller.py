@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 
 def outside(*others: str) -> int:
@@ -23,7 +26,7 @@ def line_outside() -> str:
     The networks of `memcfg.models` count as outside. A model that a command makes or
     loads has no line.
     """
-    frame = sys._getframe(1)
+    frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         module = frame.f_globals.get("__name__", "")
         if module.startswith("memcfg.commands") or module == "memcfg.cli":

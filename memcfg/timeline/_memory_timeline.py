@@ -7,6 +7,7 @@ import tempfile
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from memcfg._html import Row, Section, report
 from memcfg._terminal import in_notebook, write
@@ -18,7 +19,10 @@ from memcfg.timeline._timeline_text import text_of
 from memcfg.timeline._timeline_values import TimelineValues
 from memcfg.timeline._trace_events import trace_events_of
 
-__all__ = ["MemoryTimeline"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["SUFFIXES", "MemoryTimeline"]
 
 _HEIGHT = 760  # pixels of a page within a notebook
 
@@ -142,15 +146,14 @@ class MemoryTimeline(TimelineValues):
         if suffix not in SUFFIXES:
             known = ", ".join(SUFFIXES)
             raise ValueError(f"a timeline is {known}, not {os.fspath(path)!r}")
-        content = {
-            ".html": self.to_html,
-            ".svg": self.to_svg,
+        makers: dict[str, Callable[[], bytes]] = {
+            ".html": lambda: self.to_html().encode(),
+            ".svg": lambda: self.to_svg().encode(),
             ".png": lambda: png_of(self),
-            ".json": self.to_trace_events,
-            ".txt": lambda: f"{self}\n",
-        }[suffix]()
-        data = content if isinstance(content, bytes) else content.encode()
-        write_atomically(path, data)
+            ".json": lambda: self.to_trace_events().encode(),
+            ".txt": lambda: f"{self}\n".encode(),
+        }
+        write_atomically(path, makers[suffix]())
 
     def show(self) -> None:
         """Show the page: in the notebook, else in the browser.

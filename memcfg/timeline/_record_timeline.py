@@ -25,7 +25,10 @@ def record_timeline(
 ) -> MemoryTimeline:
     """Return the timeline of rows: action, address, bytes, seconds, tag, stack."""
     origins = [_origin(stack) for stack in stacks]
-    events, boxes, times, live = [], [], [], 0
+    events: list[Event] = []
+    boxes: list[Box] = []
+    times: list[float] = []
+    live = 0
     ends: dict[int, int] = {}
     alive: dict[int, int] = {}  # address -> number of the box
     for number, (action, address, nbytes, seconds, tag, stack) in enumerate(rows):

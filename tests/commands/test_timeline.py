@@ -66,7 +66,7 @@ def test_a_graph_and_its_plan_are_drawn_as_text(graph, tmp_path, capsys):
     assert main(["timeline", "--graph", graph, "--method", "share"]) == 0
     assert capsys.readouterr().out == given
     assert main(["timeline", "--graph", graph, "--limit", "70%"]) == 0
-    assert "recomput" not in given
+    assert capsys.readouterr().out != given
 
 
 def test_a_model_file_is_drawn(tmp_path, capsys):

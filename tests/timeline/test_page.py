@@ -13,7 +13,7 @@ from swapping import Swapping
 from timelines import overlaps
 
 import memcfg.timeline
-from memcfg.commands._tasks import Task
+from memcfg import models, nn
 from memcfg.graph import Graph, Op, Tensor
 from memcfg.plan import memory_timeline, share, simulate, sqrt_checkpoint
 from memcfg.timeline import Box
@@ -53,6 +53,12 @@ def read(timeline):
 def swapped():
     graph = noisy(2, 1, 4, 2)
     return graph, Swapping(("host",))(graph)
+
+
+def step_of(model, batch):
+    loss = nn.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(nn.SGD(0.1, momentum=0.9), loss)
+    return model.graph(batch)
 
 
 @pytest.mark.parametrize("make", [swapped, lambda: (chain(), share()(chain()))])
@@ -130,7 +136,7 @@ def test_controls_have_names_for_those_who_do_not_see_them():
 
 
 def test_a_page_of_resnet50_has_less_than_two_megabytes():
-    graph = Task("resnet50", 32).graph()
+    graph = step_of(models.resnet50(), 32)
     timeline = memory_timeline(graph, sqrt_checkpoint()(graph))
     assert len(timeline.to_html()) < 2e6
     assert len(timeline.to_svg()) < 1e6
@@ -141,7 +147,7 @@ def test_a_page_of_resnet50_has_less_than_two_megabytes():
 
 @pytest.mark.slow
 def test_a_page_of_a_thousand_layers_has_less_than_five_megabytes():
-    graph = Task("resnet", 4, {"depth": 1001}).graph()
+    graph = step_of(models.resnet(depth=1001), 4)
     timeline = memory_timeline(graph, share()(graph))
     assert len(timeline.boxes) > 20_000
     assert len(timeline.to_html()) < 5e6
