@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from types import FrameType
 
+_ABOVE = os.path.join(str(Path(__file__).parents[1]), "")  # the folder of memcfg
+
 
 def outside(*others: str) -> int:
     """Return the `stacklevel` of the first frame outside of memcfg and `others`."""
@@ -38,11 +40,14 @@ def line_outside() -> str:
 
 
 def shown_path(path: str) -> str:
-    """Return a path below the working folder, or below that of its package."""
-    for folder in (os.getcwd(), str(Path(__file__).parents[1])):
-        inside = os.path.join(folder, "")
-        if path.startswith(inside):
-            return path[len(inside) :]
+    """Return a path below the working folder, or below memcfg's, without these."""
+    try:
+        here = os.path.join(os.getcwd(), "")
+    except OSError:  # the folder is gone
+        here = _ABOVE
+    for folder in (here, _ABOVE):
+        if path.startswith(folder):
+            return path[len(folder) :]
     return path
 
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
-from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -27,7 +25,6 @@ __all__ = ["SUFFIXES", "MemoryTimeline"]
 _HEIGHT = 760  # pixels of a page within a notebook
 
 
-@dataclass(frozen=True, repr=False)
 class MemoryTimeline(TimelineValues):
     """Which tensor had which bytes when, over one step.
 
@@ -174,6 +171,7 @@ class MemoryTimeline(TimelineValues):
             frame = f'<iframe srcdoc="{page}" style="{style}"></iframe>'
             display(HTML(f"<div>{frame}</div>"))
             return
+        import tempfile
         import webbrowser
 
         folder = tempfile.mkdtemp(prefix="memcfg-")

@@ -124,6 +124,14 @@ def test_a_model_shows_where_its_layers_are_made(tmp_path):
     model.close()
 
 
+def test_a_layer_is_made_where_the_working_folder_is_gone(tmp_path, monkeypatch):
+    gone = tmp_path / "gone"
+    gone.mkdir()
+    monkeypatch.chdir(gone)
+    gone.rmdir()
+    mc.nn.Dense(1)
+
+
 def test_a_function_and_steps_of_ones_own_have_timelines():
     @mc.function
     def norm(x):
