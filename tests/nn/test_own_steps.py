@@ -163,6 +163,8 @@ def test_the_same_bits_at_the_smallest_limit():
             assert_array_equal(one, other)
         report = made.memory_report(verify=True)
         assert report.measured_peak_bytes == made.memory_plan.peak_bytes
+        timeline = made.memory_timeline(verify=True)
+        assert timeline.measured_peak_bytes == report.measured_peak_bytes
     assert plan.peak_bytes == wanted.plan(32, limit=plan.peak_bytes).peak_bytes
 
 

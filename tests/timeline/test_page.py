@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -152,3 +155,53 @@ def test_a_page_of_a_thousand_layers_has_less_than_five_megabytes():
     assert len(timeline.boxes) > 20_000
     assert len(timeline.to_html()) < 5e6
     assert len(timeline.to_svg()) < 2e6
+
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), None)
+# What a reader does: searches, steps to a box, zooms to it, switches all there is.
+VISIT = """<script>
+const press = (key) => document.dispatchEvent(new KeyboardEvent("keydown", { key }));
+const visit = { whole: view.x1 - view.x0, colours: new Set() };
+$("search").value = "relu"; search(); press(".");
+visit.found = $("found").textContent;
+visit.about = $("status").textContent;
+press("Enter"); visit.near = view.x1 - view.x0; press("0");
+visit.again = view.x1 - view.x0; press("s"); visit.low = view.y0; press("Escape");
+for (const key of "c x a m + - ArrowLeft ArrowUp , n N *".split(" ")) press(key);
+draw();
+const seen = new Uint32Array(pen.getImageData(0, 0, 800, 600).data.buffer);
+for (const colour of seen) visit.colours.add(colour);
+visit.colours = visit.colours.size;
+visit.by = [$("by").value, $("axis").value, $("arrows").checked];
+document.documentElement.dataset.visit = JSON.stringify(visit);
+</script>"""
+FAILED = "<script>addEventListener('error', (e) => document.title = e.message)</script>"
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(BROWSER is None, reason="needs chromium")
+def test_a_browser_draws_the_page_and_obeys_its_keys(tmp_path):
+    graph, plan = swapped()
+    page = memory_timeline(graph, plan).to_html()
+    path = tmp_path / "step.html"
+    page = page.replace("<style>", FAILED + "<style>", 1)
+    path.write_text(page.replace("</body>", VISIT + "</body>"), encoding="utf-8")
+    options = ["--headless", "--no-sandbox", "--disable-gpu", "--dump-dom"]
+    options += [f"--user-data-dir={tmp_path / 'profile'}", "--window-size=900,800"]
+    done = subprocess.run(
+        [BROWSER, *options, path.as_uri()],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=120,
+    )
+    assert "<title>Memory of " in done.stdout, done.stdout[:300]
+    (found,) = re.findall(r'data-visit="([^"]*)"', done.stdout)
+    visit = json.loads(unescape(found))
+    boxes = [b for b in memory_timeline(graph, plan).boxes if "relu" in b.name + b.op]
+    assert visit["found"] == f"{len(boxes)} boxes"
+    assert "relu" in visit["about"]
+    assert visit["near"] < visit["whole"] == visit["again"]
+    assert visit["low"] > 0  # the state is below
+    assert visit["by"] == ["layer", "ops", False]
+    assert visit["colours"] > 20
