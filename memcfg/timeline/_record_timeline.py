@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from memcfg._caller import shown_path
 from memcfg.timeline._memory_timeline import MemoryTimeline
 from memcfg.timeline._timeline_parts import Box, Event
+from memcfg.units import exact
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -71,7 +72,7 @@ def record_timeline(
         limit_bytes=limit_bytes,
         peak_bytes=peak,
         is_recorded=True,
-        facts={"allocations": str(len(boxes)), "still there": f"{live} B"},
+        facts={"allocations": str(len(boxes)), "still there": exact(live)},
         runs=runs or ((0, 0),),
     )
 

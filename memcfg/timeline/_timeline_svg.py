@@ -12,7 +12,7 @@ from memcfg.timeline._timeline_picture import picture_of, steps_of
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from memcfg.timeline._timeline_picture import Picture, Rectangle
     from memcfg.timeline._timeline_values import TimelineValues
@@ -25,6 +25,7 @@ _LIVE, _LANE, _GAP, _AXIS = 72, 16, 24, 24
 _LETTER = 6.3  # pixels of a letter of 11 pixels, on average
 _NAMED = 13, 52  # height and width from which a box shows its name
 _TOLD = 3  # pixels from which a box has a title
+_THIN = 0.4  # pixels of the thinnest bar
 _ARROWS = 80  # the largest are drawn
 _STYLE = (
     "<style>.memcfg-timeline{color:#1b1f24;background:#fff}"
@@ -64,7 +65,7 @@ class _Svg:
         self.keys = self._legend()
         self.top = 30 + 16 * len(self.numbers) + 17 * (1 + self.keys[-1][1]) + 8
         self.live = self.top + _HEIGHT + _GAP
-        self.lanes = self.live + _LIVE + 10
+        self.lanes = self.live + _LIVE + _GAP
         self.bottom = self.lanes + _LANE * (1 + len(self.picture.lanes))
 
     def document(self, *, alone: bool) -> str:
@@ -110,6 +111,8 @@ class _Svg:
                 left, row = _LEFT, row + 1
             made.append((left, row, words, colour))
             left += wide
+        if any(each.again for each in self.picture.rectangles):
+            made.append((left, row, "dashed: recomputed", "none"))
         return made or [(_LEFT, 0, "nothing was allocated", "none")]
 
     def _x(self, seconds: float) -> float:
@@ -247,8 +250,18 @@ class _Svg:
 
     def _queues(self) -> Iterator[str]:
         """Draw the ops by phase, and a lane a queue."""
-        yield _text(_LEFT - 7, self.lanes + 12, "compute", "end")
+        words = "events" if self.timeline.is_recorded else "compute"
+        yield _text(_LEFT - 7, self.lanes + 12, words, "end")
+        kinds = dict.fromkeys(event.kind for event in self.timeline.events)
+        right = _LEFT + _WIDTH - sum(_LETTER * len(kind) + 26 for kind in kinds)
+        for kind in kinds:
+            y = self.lanes - 13
+            place = f'x="{right:.1f}" y="{y}" width="9" height="9"'
+            yield f'<rect {place} fill="{KINDS[kind]}"/>'
+            yield _text(right + 13, y + 9, kind)
+            right += _LETTER * len(kind) + 26
         events, times = self.timeline.events, self.picture.times
+        bars: list[tuple[float, float, str, bool]] = []
         begin = 0
         for number in range(1, len(events) + 1):
             one, other = events[begin], events[number] if number < len(events) else None
@@ -258,24 +271,31 @@ class _Svg:
                 and one.again == other.again
             ):
                 continue
-            yield self._bar(times[begin], times[number], 0, KINDS[one.kind], one.again)
+            bars.append((times[begin], times[number], KINDS[one.kind], one.again))
             begin = number
+        yield from self._row(bars, 0)
         for row, (queue, spans) in enumerate(self.picture.lanes.items(), 1):
             y = self.lanes + _LANE * row + 12
             yield _text(_LEFT - 7, y, shorten(queue, 12), "end")
-            for begin_seconds, end_seconds in spans:
-                yield self._bar(begin_seconds, end_seconds, row, colour_of_queue(queue))
+            colour = colour_of_queue(queue)
+            yield from self._row([(*span, colour, False) for span in spans], row)
 
-    def _bar(
-        self, begin: float, end: float, row: int, colour: str, pale: bool = False
-    ) -> str:
-        x = self._x(begin)
-        wide = max(self._x(end) - x, 0.4)
-        more = ' fill-opacity=".55"' if pale else ""
-        return (
-            f'<rect x="{x:.1f}" y="{self.lanes + _LANE * row + 2}" width="{wide:.1f}" '
-            f'height="{_LANE - 4}" fill="{colour}"{more}/>'
-        )
+    def _row(
+        self, bars: Sequence[tuple[float, float, str, bool]], row: int
+    ) -> Iterator[str]:
+        """Draw a row of bars; of those in one part of a pixel, the first."""
+        shown = -1.0
+        for begin, end, colour, again in bars:
+            x = self._x(begin)
+            wide = max(self._x(end) - x, _THIN)
+            if wide <= _THIN and x < shown + _THIN:
+                continue
+            shown = x
+            more = ' fill-opacity=".55"' if again else ""
+            yield (
+                f'<rect x="{x:.1f}" y="{self.lanes + _LANE * row + 2}" '
+                f'width="{wide:.1f}" height="{_LANE - 4}" fill="{colour}"{more}/>'
+            )
 
 
 def _wrapped(pieces: list[str], separator: str) -> list[str]:
