@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -152,12 +153,10 @@ def module_of(node: fx.Node) -> str:
     return ""
 
 
-def line_of(node: fx.Node) -> str:
-    """Return the file and line of a node in the user's program, or ``""``."""
-    found = re.findall(
-        r'File "([^"]+)", line (\d+)', node.meta.get("stack_trace") or ""
-    )
-    for path, number in reversed(found):
+@lru_cache(4096)
+def line_of(calls: str) -> str:
+    """Return the innermost file and line outside of PyTorch in a node's stack."""
+    for path, number in reversed(re.findall(r'File "([^"]+)", line (\d+)', calls)):
         if f"{os.sep}torch{os.sep}" not in path:
             return f"{shown_path(path)}:{number}"
     return ""
@@ -352,7 +351,12 @@ class Tracer:
 
     def _lines(self) -> dict[str, str]:
         """Return the lines of the user's program by the names of ops, where known."""
-        lines = {node.name: line_of(node) for node in self._nodes if node is not None}
+        stacks = {
+            node.name: node.meta.get("stack_trace") or ""
+            for node in self._nodes
+            if node is not None
+        }
+        lines = {name: line_of(calls) for name, calls in stacks.items()}
         return {name: line for name, line in lines.items() if line}
 
     def _outputs(self) -> list[Any]:
