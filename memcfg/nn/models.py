@@ -278,6 +278,19 @@ def _copied(layer: Any) -> Any:
     return type(layer).from_config(layer.get_config())
 
 
+def model_from_description(
+    text: str, where: str, custom_objects: Mapping[str, Any]
+) -> Model:
+    """Build a model, not compiled, from what `describe` returned; errors name `where`.
+
+    Raises as `load_model`.
+    """
+    with _reading(where):
+        model = _Reader(custom_objects, where).read(read_json(text, "model"))
+        trace_layers(model._built_network())
+    return model
+
+
 def _loaded(file: WeightFile, custom: Mapping[str, Any], *, compiled: bool) -> Model:
     """Build the model of an open file and load its weights."""
     notes, where = file.metadata, file.where

@@ -44,7 +44,7 @@ LAYERS = [
     {"runtime", "workspaces"},
     {"data", "testing", "pytest_plugin"},
     {"nn"},
-    {"models", "evaluation", "interop", "torch", "parallel"},
+    {"models", "evaluation", "interop", "torch", "parallel", "compression"},
     {"commands"},
     {"cli"},
     {"__main__"},
