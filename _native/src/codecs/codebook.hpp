@@ -27,7 +27,7 @@ class Codebook final : public Codec {
   Codebook(const char* name, unsigned index_bits, bool huffman);
 
   Bytes bound(Bytes size) const noexcept override {
-    return saturating_add(size, kHeader);
+    return saturating_add(size, 64);  // as all lossless codecs; kHeader is enough
   }
   std::optional<Bytes> try_encode(const std::byte* from,
                                   Bytes size,

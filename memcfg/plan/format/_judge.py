@@ -64,7 +64,7 @@ COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast")
 _WORD = 4  # bytes of a float32
 _HEADER = 64  # bytes that a lossless encoding may exceed the tensor by
 _BITS = {"fp16": 16, "fp8": 8, "group2": 2, "group4": 4, "group8": 8, "mask": 1}
-_LOSSLESS = ("csr", "planes_zstd", "rle", "zvc")
+_LOSSLESS = ("codebook", "csr", "planes_zstd", "rle", "zvc")
 _LOSSY = (*_BITS, "fp10")
 
 _MOST = 1000  # reported violations; a plan of n actions can have n * n
