@@ -1,4 +1,4 @@
-"""Compressed models: the bytes of a file, in memory or on a disk, and what they hold."""
+"""Models as the bytes of a compressed file, in memory or on a disk."""
 
 from __future__ import annotations
 
@@ -20,7 +20,6 @@ from memcfg.compression.coding import (
 from memcfg.compression.coding._compressed_file import section_shapes
 from memcfg.errors import FormatError, WeightsError
 from memcfg.nn._saving import describe, entries, set_values
-from memcfg.nn._weight_files import Entry
 from memcfg.nn.models import model_from_description
 from memcfg.units import parse_bytes
 
@@ -30,10 +29,15 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from memcfg.nn import Model
+    from memcfg.nn._weight_files import Entry
 
 __all__ = ["CodedWeight", "CompressedModel", "load"]
 
 _CODECS = {"none": "codebook", "huffman": "codebook", "range": "range"}
+_CODERS = {  # in the sections of a codec
+    "codebook": ("none", "huffman", "plain"),
+    "range": ("range", "plain"),
+}
 _MULTIPLE = 64  # columns; kernels work on as many at a time
 
 
@@ -370,6 +374,9 @@ def _part(weight: StoredWeight, section: Section, data: bytes) -> npt.NDArray[An
         stored = np.frombuffer(data, np.dtype(weight.dtype).newbyteorder("<"))
         return stored.astype(weight.dtype).reshape(section.shape)
     try:
-        return EncodedArray(data, section.shape).decode()
+        code = EncodedArray(data, section.shape)
+        if code.coder not in _CODERS[weight.codec]:
+            raise FormatError(f"it is damaged: {code.coder!r} is not {weight.codec!r}")
+        return code.decode()
     except FormatError as error:
         raise FormatError(f"{weight.key!r}: {error}") from None

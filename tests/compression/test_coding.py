@@ -22,7 +22,7 @@ BITS = st.one_of(st.none(), st.integers(0, 8))
 
 @st.composite
 def weights(draw):
-    """Draw float32 of which many are 0, in clusters or not, and others take few values."""
+    """Draw float32 of which many are 0, in clusters or not, and few values occur."""
     random = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
     count = draw(st.sampled_from([0, 1, 2, 7, 100, 1000, 3000]))
     values = random.integers(0, 2**32, draw(st.integers(1, 40)), np.uint32)
