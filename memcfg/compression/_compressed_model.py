@@ -9,15 +9,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from memcfg._core.rows import crc32c
-from memcfg.compression.coding import (
-    Coding,
+from memcfg.compression.coding import Coding, EncodedArray, encode
+from memcfg.compression.coding._compressed_file import (
     CompressedFile,
-    EncodedArray,
     Section,
     StoredWeight,
-    encode,
+    section_shapes,
 )
-from memcfg.compression.coding._compressed_file import section_shapes
 from memcfg.errors import FormatError, WeightsError
 from memcfg.nn._saving import describe, entries, set_values
 from memcfg.nn.models import model_from_description
@@ -42,7 +40,21 @@ _MULTIPLE = 64  # columns; kernels work on as many at a time
 
 
 class CodedWeight(NamedTuple):
-    """A weight of a compressed model, and its bytes."""
+    """A weight of a compressed model, and its bytes.
+
+    Parameters
+    ----------
+    name : str
+        Its name in files, such as ``"dense/kernel"``.
+    shape : tuple of int
+        Its shape.
+    codec : {"plain", "codebook", "range"}
+        How its sections are stored.
+    nbytes : int
+        The bytes of its sections.
+    dense_bytes : int
+        Its bytes when it is decoded.
+    """
 
     name: str
     shape: tuple[int, ...]

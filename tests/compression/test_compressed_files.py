@@ -8,10 +8,10 @@ import zlib
 
 import numpy as np
 import pytest
+from coding_oracle import crc32c
 
 import memcfg as mc
 from memcfg import compression, nn
-from memcfg._core.rows import crc32c
 from memcfg.compression import Coding, CompressedModel
 from memcfg.errors import FormatError, WeightsError
 

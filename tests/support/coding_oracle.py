@@ -9,6 +9,17 @@ from collections import Counter
 import numpy as np
 
 HEADER = struct.Struct("<BBHIII")
+TABLE = list(range(256))
+for _ in range(8):
+    TABLE = [each >> 1 ^ (0x82F63B78 if each & 1 else 0) for each in TABLE]
+
+
+def crc32c(data):
+    """Return the CRC-32C of bytes, by a table of bytes."""
+    crc = 0xFFFFFFFF
+    for byte in data:
+        crc = crc >> 8 ^ TABLE[(crc ^ byte) & 0xFF]
+    return crc ^ 0xFFFFFFFF
 
 
 def entries_of(words, index_bits):

@@ -26,7 +26,21 @@ _KINDS = {1: "plain", 2: "none", 3: "huffman", 4: "range"}  # by the first byte
 
 
 class Parts(NamedTuple):
-    """The bytes of a code by purpose."""
+    """The bytes of a code by purpose.
+
+    Parameters
+    ----------
+    header : int
+        The 16 bytes that say what follows.
+    codebook : int
+        The different values.
+    tables : int
+        The lengths of Huffman codes.
+    indices : int
+        The gaps; 0 for a range code, in which gaps and assignments alternate.
+    assignments : int
+        The numbers in the codebook.
+    """
 
     header: int
     codebook: int
