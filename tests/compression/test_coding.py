@@ -114,13 +114,13 @@ def test_truncated_and_foreign_bytes_are_refused():
         EncodedArray(b"\0" * 100, (4,))
 
 
-def test_long_codes_are_cut_at_12_bits():
+def test_long_codes_are_cut_at_15_bits():
     """Counts that double make codes as long as there are symbols."""
-    counts = [2**i for i in range(16)]
-    values = np.repeat(np.arange(1, 17, dtype=np.float32), counts)
+    counts = [2**i for i in range(18)]
+    values = np.repeat(np.arange(1, 19, dtype=np.float32), counts)
     code = encode(values, index_bits=0)
-    lengths = oracle.nibbles(bytes(code.data[16 + 64 :]), 16)
-    assert max(lengths) == 12
+    lengths = oracle.nibbles(bytes(code.data[16 + 72 :]), 18)
+    assert max(lengths) == 15
     assert sum(2.0**-length for length in lengths) == 1
     fewest = oracle.fewest_bits(values.tolist()) / 8
     assert fewest < code.parts.assignments < 1.01 * fewest

@@ -72,7 +72,7 @@ def symbols_of(data, codes, count):
         length = 0
         while bits[place : place + length] not in codes:
             length += 1
-            assert length <= 12
+            assert length <= 15
         found.append(codes[bits[place : place + length]])
         place += length
     return found, -(-place // 8)

@@ -235,62 +235,110 @@ struct Draft {
   }
 };
 
-// What a symbol stands for, by the bits that come next.
-template <class Meaning>
-struct Entry {
-  Meaning meaning;
-  std::uint32_t length;  // bits; kInvalid: no code begins so
-};
-constexpr std::uint32_t kInvalid = 0x80;
-
-// `lengths` has four bits for each symbol. Returns the bits to look up by, or nothing
-// if they are those of no complete code.
-template <class Meaning, class Of>
-std::optional<unsigned> fill_table(const std::byte* lengths,
-                                   std::size_t count,
-                                   const Of& of,
-                                   Entry<Meaning>* table) {
-  const auto length_of = [lengths](std::size_t i) {
-    const auto both = static_cast<unsigned>(lengths[i / 2]);
-    return i % 2 == 0 ? both >> 4 : both & 0xF;
-  };
-  unsigned widest = 0;
-  std::size_t used = 0, alone = 0;
-  Bytes room = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    const unsigned length = length_of(i);
-    if (length == 0) continue;
-    if (length > kLongest) return std::nullopt;
-    widest = std::max(widest, length);
-    room += Bytes{1} << (kLongest - length);
-    ++used;
-    alone = i;
-  }
-  if (used == 1) {
-    if (widest != 1) return std::nullopt;
-    table[0] = {of(alone), 0};
-    return 0;
-  }
-  if (room != Bytes{1} << kLongest) return std::nullopt;
-  Entry<Meaning>* to = table;
-  for (unsigned length = 1; length <= widest; ++length) {
+// What symbols stand for, by the bits of their codes: a look-up of the next bits, but
+// of codes longer than kLookup bits, which are rare.
+class Decoder {
+ public:
+  // As many bits for each of `count` symbols as the largest needs.
+  template <class Of>
+  void fill_fixed(std::size_t count, const Of& of) {
+    width_ = width_of(count);
+    std::fill_n(table_.begin(), std::size_t{1} << width_, Entry{0, kNotHere});
     for (std::size_t i = 0; i < count; ++i) {
-      if (length_of(i) != length) continue;
-      const Bytes many = Bytes{1} << (widest - length);
-      std::fill_n(to, many, Entry<Meaning>{of(i), length});
-      to += many;
+      table_[i] = {of(i), static_cast<std::uint32_t>(width_)};
     }
   }
-  return widest;
-}
 
-template <class Meaning, class Of>
-unsigned fill_fixed(std::size_t count, const Of& of, Entry<Meaning>* table) {
-  const unsigned width = width_of(count);
-  std::fill_n(table, std::size_t{1} << width, Entry<Meaning>{Meaning{}, kInvalid});
-  for (std::size_t i = 0; i < count; ++i) table[i] = {of(i), width};
-  return width;
-}
+  // Canonical codes, whose lengths have four bits for each symbol. Returns whether they
+  // are complete codes.
+  template <class Of>
+  bool fill_huffman(const std::byte* lengths, std::size_t count, const Of& of) {
+    const auto length_of = [lengths](std::size_t i) {
+      const auto both = static_cast<unsigned>(lengths[i / 2]);
+      return i % 2 == 0 ? both >> 4 : both & 0xF;
+    };
+    unsigned widest = 0;
+    std::size_t used = 0, alone = 0;
+    Bytes room = 0;
+    for (std::size_t i = 0; i < count; ++i) {
+      const unsigned length = length_of(i);
+      if (length == 0) continue;
+      widest = std::max(widest, length);
+      room += Bytes{1} << (kLongest - length);
+      ++used;
+      alone = i;
+    }
+    if (used == 0 || (used == 1 && widest != 1)) return false;
+    if (used == 1) {
+      table_[0] = {of(alone), 0};
+      return true;
+    }
+    if (room != Bytes{1} << kLongest) return false;
+    width_ = std::min(widest, kLookup);
+    Entry* to = table_.data();
+    std::uint32_t code = 0;
+    std::size_t many = 0;  // long codes
+    for (unsigned length = 1; length <= widest; ++length, code <<= 1) {
+      const bool is_long = length > kLookup;
+      if (is_long) {
+        first_[length - kLookup] = code;
+        begin_[length - kLookup] = many;
+      }
+      for (std::size_t i = 0; i < count; ++i) {
+        if (length_of(i) != length) continue;
+        ++code;
+        if (is_long) {
+          meanings_[many++] = of(i);
+          continue;
+        }
+        const std::size_t times = std::size_t{1} << (width_ - length);
+        std::fill_n(to, times, Entry{of(i), length});
+        to += times;
+      }
+    }
+    for (unsigned l = std::max(widest, kLookup) + 1; l <= kLongest + 1; ++l) {
+      begin_[l - kLookup] = many;
+    }
+    std::fill(to, table_.data() + (std::size_t{1} << width_), Entry{0, kNotHere});
+    return true;
+  }
+
+  // Pre: at least kLongest bits are ready. Returns whether there is such a code.
+  bool read(BitReader& from, std::uint32_t& meaning) const noexcept {
+    const Entry entry = table_[from.peek(width_)];
+    if (entry.length == kNotHere) return read_long(from, meaning);
+    from.skip(entry.length);
+    meaning = entry.meaning;
+    return true;
+  }
+
+ private:
+  struct Entry {
+    std::uint32_t meaning;
+    std::uint32_t length;  // bits
+  };
+  static constexpr unsigned kLookup = 12;  // bits
+  static constexpr std::uint32_t kNotHere = 0xFF;
+
+  bool read_long(BitReader& from, std::uint32_t& meaning) const noexcept {
+    for (unsigned length = kLookup + 1; length <= kLongest; ++length) {
+      const unsigned row = length - kLookup;
+      const std::size_t many = begin_[row + 1] - begin_[row];
+      const std::size_t place = std::size_t{from.peek(length)} - first_[row];
+      if (place >= many) continue;
+      from.skip(length);
+      meaning = meanings_[begin_[row] + place];
+      return true;
+    }
+    return false;
+  }
+
+  std::array<Entry, 1u << kLookup> table_;
+  std::array<std::uint32_t, kMost> meanings_;  // of long codes
+  std::array<std::uint32_t, kLongest - kLookup + 1> first_{};
+  std::array<std::size_t, kLongest - kLookup + 2> begin_{};  // in meanings_
+  unsigned width_ = 0;
+};
 
 }  // namespace
 
@@ -372,41 +420,32 @@ Bytes Codebook::unpack(const std::byte* from,
   constexpr Bytes kClear = 4096;  // words
   Bytes cleared = 0, end = 0;
   if (entries > 0) {
-    std::array<Entry<std::uint32_t>, kMost> value_table, gap_table;
+    Decoder of_values, of_gaps;
     const auto value_of = [&](std::size_t i) { return load(codebook + i * kWord); };
     const auto step_of = [](std::size_t i) {
       return static_cast<std::uint32_t>(i + 1);
     };
-    unsigned value_width, gap_width;
     if (huffman) {
       const std::byte* const lengths = codebook + size * kWord;
-      const auto a = fill_table(lengths, size, value_of, value_table.data());
-      const auto b =
-          fill_table(lengths + (size + 1) / 2, steps, step_of, gap_table.data());
-      check_code(a.has_value() && b.has_value());
-      value_width = *a;
-      gap_width = *b;
+      check_code(of_values.fill_huffman(lengths, size, value_of));
+      check_code(of_gaps.fill_huffman(lengths + (size + 1) / 2, steps, step_of));
     } else {
-      value_width = fill_fixed(size, value_of, value_table.data());
-      gap_width = fill_fixed(steps, step_of, gap_table.data());
+      of_values.fill_fixed(size, value_of);
+      of_gaps.fill_fixed(steps, step_of);
     }
     BitReader gaps(from + used, gap_bytes);
     BitReader values(from + used + gap_bytes, capacity - used - gap_bytes);
-    std::uint32_t invalid = 0;
     const auto read_one = [&] {
-      const Entry<std::uint32_t> gap = gap_table[gaps.peek(gap_width)];
-      gaps.skip(gap.length);
-      const Entry<std::uint32_t> value = value_table[values.peek(value_width)];
-      values.skip(value.length & (kInvalid - 1));
-      invalid |= value.length;
-      end += gap.meaning;
+      std::uint32_t step = 0, value = 0;
+      check_code(of_gaps.read(gaps, step) && of_values.read(values, value));
+      end += step;
       if (end > cleared) {
         check_code(end <= words);
         const Bytes until = std::min(words, end + kClear);
         std::memset(to + cleared * kWord, 0, (until - cleared) * kWord);
         cleared = until;
       }
-      store(to + (end - 1) * kWord, value.meaning);
+      store(to + (end - 1) * kWord, value);
     };
     constexpr Bytes kAtOnce = 56 / kLongest;  // codes of a refill
     Bytes left = entries;
@@ -418,7 +457,7 @@ Bytes Codebook::unpack(const std::byte* from,
     gaps.refill();
     values.refill();
     for (; left > 0; --left) read_one();
-    check_code((invalid & kInvalid) == 0 && gaps.used() == gap_bytes &&
+    check_code(gaps.used() == gap_bytes &&
                values.used() <= capacity - used - gap_bytes);
     used += gap_bytes + values.used();
   } else {

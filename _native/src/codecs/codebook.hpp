@@ -19,9 +19,9 @@ class Codebook final : public Codec {
  public:
   static constexpr unsigned kBest = 0xFF;       // index bits: those of the fewest bytes
   static constexpr unsigned kMaxIndexBits = 8;  // 0: zeros are entries like all others
-  static constexpr unsigned kLongest = 12;      // bits of a code
-  static constexpr unsigned kMost = 1u << kLongest;  // words of a codebook
-  static constexpr Bytes kHeader = 16;               // bytes
+  static constexpr unsigned kLongest = 15;      // bits of a code
+  static constexpr unsigned kMost = 4096;       // words of a codebook
+  static constexpr Bytes kHeader = 16;          // bytes
 
   // Throws std::invalid_argument for more index bits than there may be.
   Codebook(const char* name, unsigned index_bits, bool huffman);

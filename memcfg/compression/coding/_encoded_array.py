@@ -59,17 +59,17 @@ class EncodedArray:
     shape : sequence of int
         The shape of the array.
 
-    Raises
-    ------
-    FormatError
-        If the bytes do not begin as a code does.
-
     Attributes
     ----------
     data : memoryview
         The bytes of the code.
     shape : tuple of int
         The shape of the array.
+
+    Raises
+    ------
+    FormatError
+        If the bytes do not begin as a code does.
 
     Notes
     -----
