@@ -8,8 +8,8 @@ k, where m is the number of entries, w and i are the bits of a number and of a g
 k is the size of the codebook; and gigabytes (10^9) of float32 weights a second on one
 thread. Asserts that the bits come back, that without Huffman codes the bytes are
 those of the formula and a header of 16, and that with them each layer is within 4 % of
-the formula (the paper's bits are rounded to 0.1), but for header and lengths of codes, and the network within 3 % of the sum
-of the paper's layers. No time is asserted.
+the formula (the paper's bits are rounded to 0.1), but for header and lengths of codes,
+and the network within 3 % of the sum of the paper's layers. No time is asserted.
 
 The paper's layers of VGG-16 add up to 10.5 MB, not to the 11.3 MB of its last line;
 those of AlexNet add up to 7.07 MB, where that line says 6.9.
