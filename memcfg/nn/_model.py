@@ -140,6 +140,7 @@ if TYPE_CHECKING:
     from memcfg.memory import Pool
     from memcfg.nn._network import Weight
     from memcfg.nn.callbacks import Callback
+    from memcfg.nn.layers._parametrization import Parametrization
     from memcfg.nn.losses import Loss
     from memcfg.nn.optimizers import Optimizer
     from memcfg.nn.optimizers._optimizer import Slot
@@ -2017,13 +2018,16 @@ class Model(FixedAttributes, Configured):
         made.__setstate__(copy.deepcopy(state, memo) | {"_values": values})
         return made
 
-    def _replica(self, device: str) -> Self:
-        """Return an independent copy on a device, without the optimizer's state."""
+    def _replica(self, device: str | None) -> Self:
+        """Return an independent copy, without the optimizer's state.
+
+        It is placed on a device; None: on that of this model.
+        """
         state = self.__getstate__()
         weights = {weight.name for weight in self._built_network().weights}
         values = {k: v for k, v in state.pop("_values").items() if k in weights}
         compiled = self._config
-        if compiled is not None:
+        if compiled is not None and device is not None:
             placed = replace(compiled, device=device)
             state["_parts"] = state["_parts"]._replace(config=placed)
         made = type(self).__new__(type(self))
@@ -2173,6 +2177,46 @@ class Model(FixedAttributes, Configured):
         with other._lock.step():
             other._configure(compiled)
         return other
+
+    def _with_parts(
+        self, chosen: Mapping[str, tuple[Parametrization | None, Sequence[Floats]]]
+    ) -> Self:
+        """Return a copy that holds parts of the weights of these names.
+
+        Each is given with the values of its parts, or with None and its own value,
+        which is then held whole. The copy is compiled as this model, with a new
+        optimizer.
+        """
+        made = self._replica(None)
+        network, compiled, session = made._parts
+        assert network is not None
+        assert session is not None
+        weights = {w.name: w for w in network.exchanged}
+        values = session.known_values()
+        for name, (by, parts) in chosen.items():
+            weight = weights[name]
+            old = network.computed.get(name)
+            for part in (name,) if old is None else old.parts:
+                values.pop(part, None)
+            known = weight.layer._parametrized
+            if by is None:
+                known.pop(weight.spec_name, None)
+                values[name] = parts[0]
+            else:
+                known[weight.spec_name] = by
+                names = [f"{name}_{part.name}" for part in by.parts]
+                values |= zip(names, parts, strict=True)
+        network = network.renewed()
+        if compiled is not None:
+            own = compiled.optimizer
+            optimizer = type(own).from_config(own.get_config())
+            optimizer._excluded = own._excluded
+            frozen = network.frozen()
+            compiled = replace(compiled, optimizer=optimizer, frozen=frozen)
+            optimizer._claim(made)
+        session = made._make_session(network, compiled, values)
+        made._replace(Parts(network, compiled, session))
+        return made
 
     def _freeze(self, keys: Sequence[str]) -> None:
         """Freeze the weights with these names in files; see `CompileConfig`."""

@@ -9,9 +9,13 @@ from memcfg.graph._graph import STATE_ROLES
 from memcfg.ops.collectives import COLLECTIVES
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from memcfg.graph._graph import Graph, Op
 
 __all__ = ["chain_collectives", "gather_late"]
+
+_OF_INDICES = ("gather", "scatter_add")  # with indices that are state, too
 
 
 def chain_collectives(graph: Graph) -> Graph:
@@ -44,7 +48,9 @@ def chain_collectives(graph: Graph) -> Graph:
 
 
 def gather_late(graph: Graph) -> Graph:
-    """Move ops that gather parts of state to their first readers.
+    """Move ops that put weights together from state to their first readers.
+
+    These gather the parts of ranks, or compute a weight from other weights and indices.
 
     Parameters
     ----------
@@ -56,20 +62,26 @@ def gather_late(graph: Graph) -> Graph:
     Graph
         The same ops.
     """
-    waiting: dict[int, int] = {}  # gathered tensor -> index of its op
+    waiting: dict[int, list[Op]] = {}  # tensor -> the ops that make it
     result: list[Op] = []
-    for index, op in enumerate(graph.ops):
+    for op in graph.ops:
         read = [tensor for tensor in dict.fromkeys(op.inputs) if tensor in waiting]
-        result += [graph.ops[waiting.pop(tensor)] for tensor in read]
-        if op.type == "all_gather" and _gathers_state(graph, op):
-            waiting[op.outputs[1]] = index
+        before = [each for tensor in read for each in waiting.pop(tensor)]
+        if _gathers_state(graph, op, read):
+            waiting[op.outputs[-1]] = [*before, op]
         else:
-            result.append(op)
-    result += [graph.ops[index] for index in waiting.values()]
+            result += [*before, op]
+    result += [op for ops in waiting.values() for op in ops]
     return replace(graph, ops=tuple(result))
 
 
-def _gathers_state(graph: Graph, op: Op) -> bool:
-    """Return whether an op makes a whole tensor of parts that are state."""
-    part = op.inputs[1]
-    return graph.producer[part] is None and graph.tensors[part].role in STATE_ROLES
+def _gathers_state(graph: Graph, op: Op, made: Sequence[int]) -> bool:
+    """Return whether an op makes a weight of state, or of what is `made` of state."""
+    if op.type == "all_gather":
+        part = op.inputs[1]
+        return graph.producer[part] is None and graph.tensors[part].role in STATE_ROLES
+    if op.type == "reshape":
+        return bool(made)
+    return op.type in _OF_INDICES and all(
+        each in made or graph.tensors[each].role in STATE_ROLES for each in op.inputs
+    )

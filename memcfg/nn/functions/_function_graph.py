@@ -126,7 +126,12 @@ def make_spec(
     layers: dict[Layer, None] = dict.fromkeys(() if known is None else known.layers)
     for calls in programs:
         layers |= dict.fromkeys(calls.layers)
-    weights, aliases = weights_of(tuple(layers))
+    weights, aliases, computed = weights_of(tuple(layers))
+    if computed:
+        raise ValueError(
+            f"{name!r} reads {', '.join(map(repr, computed))}, of which a model holds "
+            "parts: a function reads plain weights, as compression.strip makes them"
+        )
     names = {(each.layer, each.spec_name): each for each in weights}
     by_optimizer: dict[Optimizer, dict[Weight, None]] = {}
     for each in () if known is None else known.optimizers:

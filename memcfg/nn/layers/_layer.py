@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     from memcfg.config import DTypePolicy
     from memcfg.nn.constraints import Constraint
     from memcfg.nn.initializers import Initializer
+    from memcfg.nn.layers._parametrization import Parametrization
     from memcfg.nn.regularizers import Regularizer
 
 __all__ = [
@@ -872,6 +873,7 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         "_named",
         "_own",
         "_owner",
+        "_parametrized",
         "_policy",
         "_policy_said",
         "_policy_used",
@@ -926,6 +928,8 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         self._first_shape: OpenShape | None = None
         self._is_built = False
         self._own: list[WeightTensor] = []  # made by `add_weight`
+        # how weights are computed from parts that the model holds, by name
+        self._parametrized: dict[str, Parametrization] = {}
         self._inner: dict[Any, Any] = {}  # cache of traces of `call`
         self._calls: list[weakref.ref[Node]] = []  # may contain dead references
 
@@ -1817,6 +1821,7 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         self._weight_specs = None
         self._is_built = False
         self._own, self._inner, self._values, self._calls = [], {}, {}, []
+        self._parametrized = {}
         for layer in self._sublayers():
             layer._release()
 
@@ -1827,6 +1832,7 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
             "_weight_specs": None,
             "_calls": [],
             "_inner": {},
+            "_parametrized": {},
             "_values": {},
             "_users": 0,
             "_policy_used": False,

@@ -403,16 +403,33 @@ class Session:
 
         If ranks have parts of it, they are put together.
         """
+        computed = self._spec.network.computed.get(name)
         with self.lock.turn():
+            if computed is not None:
+                parts = [self.read(each) for each in computed.parts]
+                return computed.by.compute(parts, computed.weight.shape)
             if self.has_part(name):
                 assert self.peers is not None  # only the rank of the model reads whole
                 return self._spec.parts.join(name, self.peers.read_parts(name))
             return self.read_own(name)
 
     def write(self, name: str, value: Floats) -> None:
-        """Overwrite a value on all ranks; the array must not change afterwards."""
+        """Overwrite a value on all ranks; the array must not change afterwards.
+
+        Raises ValueError for a weight that is computed from parts, if there are none
+        for the value.
+        """
+        computed = self._spec.network.computed.get(name)
         with self.lock.turn():
-            if self.peers is None:
+            if computed is not None:
+                before = [self.read(each) for each in computed.parts]
+                try:
+                    after = computed.by.split(value, before)
+                except ValueError as error:
+                    raise ValueError(f"{name!r}: {error}") from None
+                for part, each in zip(computed.parts, after, strict=True):
+                    self.write(part, each)
+            elif self.peers is None:
                 self.write_own(name, value)
             else:
                 self.peers.write_all(name, value)
