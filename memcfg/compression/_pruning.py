@@ -16,7 +16,7 @@ from memcfg.nn._argument_checks import integer, real
 if TYPE_CHECKING:
     from memcfg.nn import Model
 
-__all__ = ["density_schedule", "prune", "survivors"]
+__all__ = ["density_schedule", "prune", "pruned_value", "survivors"]
 
 STRUCTURES = ("element", "filter", "row")
 SCOPES = ("layer", "global")
@@ -128,6 +128,14 @@ def survivors(value: Any, mask: Any = None) -> tuple[SparseWeight, list[Any]]:
     if len(indices) == len(flat):
         return SparseWeight(len(flat), sparse=False), [flat.copy()]
     return SparseWeight(len(indices), sparse=True), [flat[indices], indices]
+
+
+def pruned_value(value: Any, density: Any, structure: str) -> Any:
+    """Return a copy of a weight with its smallest elements or slices 0."""
+    share = _checked(density, "a density")
+    if structure not in STRUCTURES:
+        raise unknown("structure", structure, STRUCTURES)
+    return np.where(_mask(_scores(value, structure), share), value, np.float32(0))
 
 
 def density_schedule(density: float, steps: int, begin: float = 1.0) -> list[float]:
