@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from memcfg._core.rows import crc32c
+from memcfg.compression._strip import strip
 from memcfg.compression.coding import Coding, EncodedArray, encode
 from memcfg.compression.coding._compressed_file import (
     CompressedFile,
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from memcfg.compression._report import Report
     from memcfg.nn import Model
     from memcfg.nn._weight_files import Entry
 
@@ -105,6 +107,8 @@ class CompressedModel:
         section_bytes: int | str = "8MiB",
     ) -> None:
         limit = parse_bytes(section_bytes)
+        if model._built_network().computed:
+            model = strip(model)
         with model._lock.turn():
             model._gather()
             session, found = model._built_session(), _values(model)
@@ -116,11 +120,13 @@ class CompressedModel:
                 weights.append(weight)
                 pieces += own
         self._file = CompressedFile(_description(model), weights, pieces)
+        self._report: Report | None = None
 
     @classmethod
     def _of(cls, file: CompressedFile) -> CompressedModel:
         made = cls.__new__(cls)
         made._file = file
+        made._report = None
         return made
 
     @property
@@ -232,6 +238,25 @@ class CompressedModel:
             return model.predict(x, batch_size, verbose=0)
         finally:
             model.close()
+
+    def report(self) -> Report:
+        """Return what each stage of `compress` took and gave.
+
+        Returns
+        -------
+        Report
+            Tables to print.
+
+        Raises
+        ------
+        RuntimeError
+            If it was not `compress` that made this object; files have no reports.
+        """
+        if self._report is None:
+            raise RuntimeError(
+                "compress returns models with a report; a file has none: see `weights`"
+            )
+        return self._report
 
     def __repr__(self) -> str:
         where = f" in {self._file.path!r}" if self._file.path else ""
