@@ -238,21 +238,16 @@ class _Run:
 
     def note(self, name: str, model: Model, accuracy: float) -> None:
         """Measure a model as a stage; the first one has the bytes of its weights."""
+        model.close()  # one has memory at a time
         plain = strip(model)
         nbytes = sum(4 * each.size for each in plain.get_weights())
         if self.stages:
             nbytes = self._file(plain, "none").nbytes
-        self.stages.append(
-            Stage(
-                name,
-                nbytes,
-                accuracy,
-                self._seconds(plain.predict_on_batch),
-                plain.plan(self.batch_size, program="predict").peak_bytes,
-                model.plan(self.batch_size).peak_bytes,
-            )
-        )
+        seconds = self._seconds(plain.predict_on_batch)
+        peak = plain.plan(self.batch_size, program="predict").peak_bytes
         plain.close()
+        train_peak = model.plan(self.batch_size).peak_bytes
+        self.stages.append(Stage(name, nbytes, accuracy, seconds, peak, train_peak))
 
     def coded(self, model: Model, accuracy: float) -> CompressedModel:
         """Code a model, and attach the report."""

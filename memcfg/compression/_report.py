@@ -106,7 +106,8 @@ class Report:
                 format_bytes(stage.predict_peak),
                 format_bytes(stage.train_peak),
             )
-        of = new_table("weight", numbers=("elements", "kept", "values", "bits", "ratio"))
+        numbers = ("elements", "kept", "values", "bits", "ratio")
+        of = new_table("weight", numbers=numbers)
         for each in self.weights:
             of.add_row(
                 each.name,

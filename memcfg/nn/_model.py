@@ -2216,7 +2216,20 @@ class Model(FixedAttributes, Configured):
             optimizer._claim(made)
         session = made._make_session(network, compiled, values)
         made._replace(Parts(network, compiled, session))
+        for layer in network.leaves:
+            layer._claim(made)
+        for inner in _inner_models(network.layers):
+            inner._lend()
         return made
+
+    def _lend(self) -> None:
+        """Leave the values of all weights to another model, whose layers these are."""
+        network, compiled, _ = self._parts
+        assert network is not None
+        network = network.renewed()
+        session = self._make_session(network, compiled, {})
+        session.lent = True
+        self._replace(Parts(network, compiled, session))
 
     def _freeze(self, keys: Sequence[str]) -> None:
         """Freeze the weights with these names in files; see `CompileConfig`."""
@@ -2847,6 +2860,14 @@ def state_elsewhere(
         name = known.get(key(slot, weights))
         if name is not None:
             yield slot.name, session.read(name)
+
+
+def _inner_models(layers: Iterable[Layer]) -> Iterator[Model]:
+    """Yield the models among layers and their inner layers."""
+    for layer in layers:
+        if isinstance(layer, Nested):
+            yield layer.model
+        yield from _inner_models(layer._sublayers())
 
 
 def _distinct(weights: Iterable[Variable]) -> list[Variable]:
