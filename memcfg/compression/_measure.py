@@ -24,8 +24,8 @@ def measure(model: Model, data: Any, batch_size: int) -> dict[str, float]:
     if rest:
         options |= dict(zip(("y", "sample_weight"), rest, strict=False))
         options["batch_size"] = batch_size
-    result: dict[str, float] = model.evaluate(x, **options)
-    return result
+    result: Any = model.evaluate(x, **options)
+    return dict(result)
 
 
 def metric_of(measured: dict[str, float], metric: str | None, what: str) -> str:

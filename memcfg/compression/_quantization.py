@@ -62,7 +62,9 @@ class QuantizedWeight(Parametrization):
     ) -> np.ndarray:
         """Return the weight."""
         scales, integers = parts
-        return (integers.astype(np.float32) - np.float32(self.largest)) * scales
+        floats = integers.astype(np.float32) - np.float32(self.largest)
+        result: np.ndarray = floats * scales
+        return result
 
     def split(
         self, value: np.ndarray, parts: Sequence[np.ndarray]

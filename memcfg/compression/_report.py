@@ -49,7 +49,7 @@ class WeightSummary(NamedTuple):
         Its name.
     size : int
         The number of elements.
-    count : int
+    kept : int
         The number of elements that are not 0.
     values : int
         The number of distinct values of these.
@@ -59,7 +59,7 @@ class WeightSummary(NamedTuple):
 
     name: str
     size: int
-    count: int
+    kept: int
     values: int
     nbytes: int
 
@@ -106,15 +106,15 @@ class Report:
                 format_bytes(stage.predict_peak),
                 format_bytes(stage.train_peak),
             )
-        numbers = ("elements", "kept", "values", "bits", "ratio")
-        of = new_table("weight", numbers=numbers)
+        columns = ("elements", "kept", "values", "bits", "ratio")
+        of = new_table("weight", numbers=columns)
         for each in self.weights:
             of.add_row(
                 each.name,
                 f"{each.size:,}",
-                f"{each.count / each.size:.2%}",
+                f"{each.kept / each.size:.2%}",
                 f"{each.values}",
-                f"{8 * each.nbytes / max(each.count, 1):.2f}",
+                f"{8 * each.nbytes / max(each.kept, 1):.2f}",
                 f"{4 * each.size / each.nbytes:.1f}",
             )
         return (

@@ -80,7 +80,7 @@ def expected_fillers(count: int, density: float, index_bits: int) -> float:
     if not 0 < share <= 1:
         raise ValueError(f"density must be above 0 and at most 1, got {density!r}")
     long = (1 - share) ** (2 ** integer(index_bits, "index_bits"))
-    return integer(count, "count", 0) * long / (1 - long)
+    return float(integer(count, "count", 0) * long / (1 - long))
 
 
 def sparse_bytes(

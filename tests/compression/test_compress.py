@@ -75,7 +75,7 @@ def test_it_keeps_the_accuracy_within_a_limit(digits, trained, tmp_path):
     weights = [w for w in loaded.model().get_weights() if w.ndim > 1]
     for row, weight in zip(report.weights, weights, strict=True):
         left = weight[weight != 0]
-        assert (row.size, row.count) == (weight.size, len(left))
+        assert (row.size, row.kept) == (weight.size, len(left))
         assert row.values == len(np.unique(left)) <= 32
     with pytest.raises(RuntimeError, match="a file has none"):
         loaded.report()
@@ -96,7 +96,7 @@ def test_what_is_given_is_used(digits, trained):
         coder="none",
     )
     one, other = small.report().weights
-    assert (one.count, other.count) == (np.ceil(0.3 * 4096), np.ceil(0.3 * 640))
+    assert (one.kept, other.kept) == (np.ceil(0.3 * 4096), np.ceil(0.3 * 640))
     assert one.values <= 8
     assert other.values <= 16
 
@@ -115,7 +115,7 @@ def test_by_rate_and_with_a_warning(digits, trained):
             step=1.0,
             epochs=1,
         )
-    assert sum(row.count for row in small.report().weights) <= 0.02 * 4736 + 2
+    assert sum(row.kept for row in small.report().weights) <= 0.02 * 4736 + 2
 
 
 def test_what_is_refused(digits, trained):
