@@ -1,8 +1,8 @@
 """Deep Compression of LeNet-300-100 and LeNet-5 on handwritten digits.
 
 The digits are 5,000 of MNIST, as OpenCV has them in one picture of 20 x 20 pixels each,
-here in the middle of 28 x 28, as in MNIST. A tenth of each class and seed, times two,
-is held out, and decides nothing: densities, bits and epochs are set below. Asserts no
+here in the middle of 28 x 28, as in MNIST. A fifth of each class is held out, drawn by
+the seed, and decides nothing: densities, bits and epochs are set below. Asserts no
 accuracy and no size.
 
 Debian's package opencv-doc has the picture: ``apt-get download opencv-doc``, then

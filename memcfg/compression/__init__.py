@@ -17,10 +17,14 @@ from memcfg.compression._rate_distortion import (
     quantize_by_rate,
     rate_distortion,
 )
-from memcfg.compression._report import Report, Stage, WeightSummary
 from memcfg.compression._sensitivity import Sensitivity, sensitivity
 from memcfg.compression._sharing import share_weights
-from memcfg.compression._sizes import count_fillers, expected_fillers, sparse_bytes
+from memcfg.compression._sparse_bytes import (
+    count_fillers,
+    expected_fillers,
+    sparse_bytes,
+)
+from memcfg.compression._stage_report import Report, Stage, WeightSummary
 from memcfg.compression._strip import strip
 from memcfg.compression.coding import Coding, EncodedArray, encode
 

@@ -17,8 +17,8 @@ from memcfg.compression._compressed_model import CompressedModel
 from memcfg.compression._measure import arguments_of, measure, metric_of
 from memcfg.compression._pruning import density_schedule, prune
 from memcfg.compression._rate_distortion import quantize_by_rate
-from memcfg.compression._report import Report, Stage, WeightSummary
 from memcfg.compression._sharing import share_weights
+from memcfg.compression._stage_report import Report, Stage, WeightSummary
 from memcfg.compression._strip import strip
 from memcfg.compression.coding import Coding
 from memcfg.nn._argument_checks import integer, nonnegative

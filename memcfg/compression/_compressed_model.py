@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from memcfg.compression._report import Report
+    from memcfg.compression._stage_report import Report
     from memcfg.nn import Model
     from memcfg.nn._weight_files import Entry
 

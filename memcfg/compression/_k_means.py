@@ -1,4 +1,4 @@
-"""k-means of numbers, from the three starts of Deep Compression."""
+"""Clusters of numbers by k-means, from the three starts of Deep Compression."""
 
 from __future__ import annotations
 
@@ -83,9 +83,9 @@ def k_means(
     Examples
     --------
     >>> from memcfg import compression
-    >>> found = compression.k_means([0.0, 0.1, 1.0, 1.2, 5.0], 3)
-    >>> found.centroids.round(2).tolist(), found.codes.tolist()
-    ([0.05, 1.1, 5.0], [0, 0, 1, 1, 2])
+    >>> found = compression.k_means([0.0, 0.1, 2.0, 2.2, 5.0], 3)
+    >>> [round(each, 2) for each in found.centroids.tolist()], found.codes.tolist()
+    ([0.05, 2.1, 5.0], [0, 0, 1, 1, 2])
     """
     if init not in INITS:
         raise unknown("init", init, INITS, "k_means: ")
