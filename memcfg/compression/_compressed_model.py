@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from memcfg._core.rows import crc32c
+from memcfg.compression._section_source import SectionSource
 from memcfg.compression._strip import strip
 from memcfg.compression.coding import Coding, EncodedArray, encode
 from memcfg.compression.coding._compressed_file import (
@@ -23,7 +24,7 @@ from memcfg.nn.models import model_from_description
 from memcfg.units import parse_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     import numpy.typing as npt
 
@@ -121,12 +122,14 @@ class CompressedModel:
                 pieces += own
         self._file = CompressedFile(_description(model), weights, pieces)
         self._report: Report | None = None
+        self._model: Model | None = None  # that predicts
 
     @classmethod
     def _of(cls, file: CompressedFile) -> CompressedModel:
         made = cls.__new__(cls)
         made._file = file
         made._report = None
+        made._model = None
         return made
 
     @property
@@ -204,22 +207,70 @@ class CompressedModel:
         TypeError, ValueError
             If a constructor rejects an argument in the file.
         """
+        made, _ = self._empty(custom_objects)
+        self._fill(made, {weight.key for weight in self._file.weights})
+        return made
+
+    def streamed(self, custom_objects: Mapping[str, Any] | None = None) -> Model:
+        """Return a model that reads its weights from the file in each step.
+
+        Each weight that is coded, and each matrix of 64 KiB or more, is an activation
+        of the step: read and decoded before the op that needs it, while the ops before
+        it compute, and freed after it. Products with a matrix in several sections are
+        computed section by section.
+
+        Parameters
+        ----------
+        custom_objects : mapping of str to type or callable, optional
+            As of `model`.
+
+        Returns
+        -------
+        Model
+            The model, which is not compiled. Its `predict`, `plan` and limits are those
+            of any model; its outputs have the bits of those of `model`. The file stays
+            open as long as the model exists.
+
+        Raises
+        ------
+        FormatError, WeightsError, TypeError, ValueError
+            As of `model`; also ValueError if a weight has a range code.
+
+        Notes
+        -----
+        A step that meets a damaged section raises KernelError, and nothing else is
+        lost. The weights that are read cannot be written.
+        """
+        made, entries_of = self._empty(custom_objects)
+        source = SectionSource(self._file)
+        stored = source.parametrizations()
+        self._fill(made, entries_of.keys() - stored.keys())
+        chosen: dict[str, Any] = {
+            entries_of[key].name: (by, ()) for key, by in stored.items()
+        }
+        return made._with_parts(chosen) if chosen else made
+
+    def _empty(
+        self, custom_objects: Mapping[str, Any] | None
+    ) -> tuple[Model, Mapping[str, Entry]]:
+        """Return a model whose weights have no values yet, and its entries by key."""
         file = self._file
         where = file.path or "the compressed model"
         text = json.dumps(file.description)
         made = model_from_description(text, where, custom_objects or {})
-        with made._lock.turn():
-            wanted = {entry.key: entry for entry in entries(made)}
-            _check(wanted, file, where)
-            set_values(
-                made,
-                ((wanted[key], value) for key, value in _decoded(file)),
-                None,
-            )
-        return made
+        wanted = {entry.key: entry for entry in entries(made)}
+        _check(wanted, file, where)
+        return made, wanted
+
+    def _fill(self, model: Model, keys: Collection[str]) -> None:
+        """Decode these weights into a model."""
+        with model._lock.turn():
+            wanted = {entry.key: entry for entry in entries(model)}
+            values = _decoded(self._file, keys)
+            set_values(model, ((wanted[key], value) for key, value in values), None)
 
     def predict(self, x: Any, batch_size: int | None = None) -> Any:
-        """Return the model's outputs.
+        """Return the model's outputs, with weights that are read while it computes.
 
         Parameters
         ----------
@@ -232,11 +283,28 @@ class CompressedModel:
         -------
         numpy.ndarray, or list or tuple of numpy.ndarray
             As of `Model.predict`.
+
+        Raises
+        ------
+        InfeasiblePlanError
+            If no plan fits the limit of the device. The error names the smallest one.
+        KernelError
+            If the file has been damaged since it was opened.
+        FormatError, WeightsError, TypeError, ValueError
+            As of `streamed` and of `Model.predict`.
+
+        Notes
+        -----
+        The model of the first call is kept for the next ones.
         """
-        model = self.model()
-        try:
-            return model.predict(x, batch_size, verbose=0)
-        finally:
+        if self._model is None:
+            self._model = self.streamed()
+        return self._model.predict(x, batch_size, verbose=0)
+
+    def close(self) -> None:
+        """Give back the memory, and close the file, that `predict` uses."""
+        model, self._model = self._model, None
+        if model is not None:
             model.close()
 
     def report(self) -> Report:
@@ -387,11 +455,13 @@ def _check(wanted: Mapping[str, Entry], file: CompressedFile, where: str) -> Non
             )
 
 
-def _decoded(file: CompressedFile) -> Iterator[tuple[str, npt.NDArray[Any]]]:
-    """Yield each weight's key and value."""
+def _decoded(
+    file: CompressedFile, keys: Collection[str]
+) -> Iterator[tuple[str, npt.NDArray[Any]]]:
+    """Yield the key and value of weights."""
     value: npt.NDArray[Any] | None = None
     begin = 0
-    for weight, section, data in file.sections():
+    for weight, section, data in file.sections(keys):
         if value is None:
             value, begin = np.empty(weight.shape, weight.dtype), 0
         part = _part(weight, section, data)

@@ -150,19 +150,13 @@ class Network:
             self._check_predicts(predicts)
 
     def _list_weights(self) -> None:
-        self.weights, self.aliases, self.computed = weights_of(self.layers)
-        computed = [each.weight for each in self.computed.values()]
+        self.weights, self.aliases, self.computed, of_layers = weights_of(self.layers)
         self.names = {
             (each.layer, each.spec_name): each.name
-            for each in (*self.weights, *computed)
+            for each in (*self.weights, *of_layers)
         }
-        # Those of layers, in Keras's order: with a computed one for its parts.
-        shown = {each.parts[0]: each.weight for each in self.computed.values()}
-        parts = {name for each in self.computed.values() for name in each.parts}
-        listed = (shown.get(w.name, w) for w in self.weights)
-        self.exchanged = tuple(
-            w for w in listed if not w.hidden and w.name not in parts
-        )
+        # Those of layers, in Keras's order: a computed one instead of its parts.
+        self.exchanged = tuple(weight for weight in of_layers if not weight.hidden)
 
     @cached_property
     def lines(self) -> dict[str, str]:
@@ -499,10 +493,11 @@ def _depths(finished: Sequence[Node]) -> dict[Layer, int]:
 
 def weights_of(
     layers: Sequence[Layer],
-) -> tuple[tuple[Weight, ...], dict[str, str], dict[str, Computed]]:
+) -> tuple[tuple[Weight, ...], dict[str, str], dict[str, Computed], tuple[Weight, ...]]:
     """Return the weights, other names of shared weights, and those that are computed.
 
-    The parts of a weight that is computed are listed in its place.
+    The parts of a weight that is computed are listed in its place. The last are the
+    weights as layers read them.
     """
     weights: dict[tuple[Layer, str], Weight] = {}
     aliases: dict[str, str] = {}
@@ -536,7 +531,7 @@ def weights_of(
     listed = tuple(
         each for weight in weights.values() for each in held.get(weight.name, (weight,))
     )
-    return listed, aliases, computed
+    return listed, aliases, computed, tuple(weights.values())
 
 
 def _part(weight: Weight, part: Part) -> Weight:

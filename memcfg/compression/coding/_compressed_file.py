@@ -30,7 +30,7 @@ from memcfg.errors import FormatError
 from memcfg.files import open_file, write_atomically
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from io import BufferedReader
     from typing import Self
 
@@ -116,7 +116,7 @@ class CompressedFile:
             weights = placed
         self.weights = tuple(weights)
         self.path = path
-        self._pieces = pieces
+        self.pieces = pieces
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> Self:
@@ -141,29 +141,33 @@ class CompressedFile:
         """The bytes before the first section."""
         return self.nbytes - sum(weight.nbytes for weight in self.weights)
 
-    def sections(self) -> Iterator[tuple[StoredWeight, Section, bytes]]:
+    def sections(
+        self, keys: Collection[str] | None = None
+    ) -> Iterator[tuple[StoredWeight, Section, bytes]]:
         """Yield each section with its weight and its bytes, checked.
 
-        Raises FormatError if a checksum does not match.
+        `keys` are those of the weights to read; None: all. Raises FormatError if a
+        checksum does not match.
         """
-        if self._pieces is not None:
-            pieces = iter(self._pieces)
-            for weight in self.weights:
-                for section in weight.sections:
-                    yield weight, section, next(pieces)
+        rows = [(weight, each) for weight in self.weights for each in weight.sections]
+        if self.pieces is not None:
+            for (weight, section), piece in zip(rows, self.pieces, strict=True):
+                if keys is None or weight.key in keys:
+                    yield weight, section, piece
             return
         assert self.path is not None
         with open_file(self.path) as file:
-            for weight in self.weights:
-                for section in weight.sections:
-                    file.seek(section.offset)
-                    data = file.read(section.nbytes)
-                    if len(data) < section.nbytes or crc32c(data) != section.checksum:
-                        raise FormatError(
-                            f"{self.path} is damaged: the checksum of {weight.key!r} "
-                            "does not match"
-                        )
-                    yield weight, section, data
+            for weight, section in rows:
+                if keys is not None and weight.key not in keys:
+                    continue
+                file.seek(section.offset)
+                data = file.read(section.nbytes)
+                if len(data) < section.nbytes or crc32c(data) != section.checksum:
+                    raise FormatError(
+                        f"{self.path} is damaged: the checksum of {weight.key!r} does "
+                        "not match"
+                    )
+                yield weight, section, data
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool) -> None:
         """Write the file atomically; a file on a disk is copied."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from memcfg.graph._graph import STATE_ROLES
 from memcfg.ops.collectives import COLLECTIVES
+from memcfg.ops.sections import READS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +51,8 @@ def chain_collectives(graph: Graph) -> Graph:
 def gather_late(graph: Graph) -> Graph:
     """Move ops that put weights together from state to their first readers.
 
-    These gather the parts of ranks, or compute a weight from other weights and indices.
+    These gather the parts of ranks, compute a weight from other weights and indices, or
+    read it from a file.
 
     Parameters
     ----------
@@ -68,7 +70,8 @@ def gather_late(graph: Graph) -> Graph:
         read = [tensor for tensor in dict.fromkeys(op.inputs) if tensor in waiting]
         before = [each for tensor in read for each in waiting.pop(tensor)]
         if _gathers_state(graph, op, read):
-            waiting[op.outputs[-1]] = [*before, op]
+            made = op.outputs[1 if op.type == "all_gather" else 0]
+            waiting[made] = [*before, op]
         else:
             result += [*before, op]
     result += [op for ops in waiting.values() for op in ops]
@@ -80,6 +83,8 @@ def _gathers_state(graph: Graph, op: Op, made: Sequence[int]) -> bool:
     if op.type == "all_gather":
         part = op.inputs[1]
         return graph.producer[part] is None and graph.tensors[part].role in STATE_ROLES
+    if op.type in READS:
+        return True
     if op.type == "reshape":
         return bool(made)
     return op.type in _OF_INDICES and all(

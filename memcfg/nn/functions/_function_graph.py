@@ -126,7 +126,7 @@ def make_spec(
     layers: dict[Layer, None] = dict.fromkeys(() if known is None else known.layers)
     for calls in programs:
         layers |= dict.fromkeys(calls.layers)
-    weights, aliases, computed = weights_of(tuple(layers))
+    weights, aliases, computed, _ = weights_of(tuple(layers))
     if computed:
         raise ValueError(
             f"{name!r} reads {', '.join(map(repr, computed))}, of which a model holds "

@@ -1,0 +1,160 @@
+"""The sections of a compressed file, read one by one into the memory of a step."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import numpy as np
+
+from memcfg._core import decode_bytes
+from memcfg._core.rows import crc32c
+from memcfg.errors import FormatError
+from memcfg.files import open_file
+from memcfg.nn.layers._parametrization import Parametrization
+from memcfg.ops import add_source
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    import numpy.typing as npt
+
+    from memcfg.compression.coding._compressed_file import (
+        CompressedFile,
+        Section,
+        StoredWeight,
+    )
+    from memcfg.graph import Builder
+
+__all__ = ["SectionSource", "StoredParametrization"]
+
+_LARGE = 65_536  # bytes; smaller weights that are not coded are read once
+
+
+class SectionSource:
+    """The sections of a file, by number, as ops read them.
+
+    The file stays open as long as this exists. Nothing is read before it is needed.
+    """
+
+    def __init__(self, file: CompressedFile) -> None:
+        self.name = f"sections {uuid4().hex}"
+        self._file = file
+        self._rows: list[tuple[StoredWeight, Section]] = [
+            (weight, section) for weight in file.weights for section in weight.sections
+        ]
+        self._handle = None if file.path is None else open_file(file.path)
+        self._pieces = file.pieces
+        add_source(self.name, self)
+
+    def parametrizations(self) -> Mapping[str, StoredParametrization]:
+        """Return how steps read each weight that is coded, or large, by key."""
+        result, number = {}, 0
+        for weight in self._file.weights:
+            is_large = weight.dense_bytes >= _LARGE and len(weight.shape) > 1
+            if weight.codec == "range":
+                raise ValueError(
+                    f"{weight.key!r} has a range code, which is decoded in memory "
+                    "outside of any limit: save the model with Huffman codes, or use "
+                    "model(), which decodes all weights"
+                )
+            if weight.codec == "codebook" or is_large:
+                result[weight.key] = StoredParametrization(self, weight, number)
+            number += len(weight.sections)
+        return result
+
+    def work_bytes(self, number: int) -> int:
+        """Return the scratch of a section: its code, unless that is in memory."""
+        weight, section = self._rows[number]
+        coded = weight.codec != "plain" and self._handle is not None
+        return section.nbytes if coded else 0
+
+    def read_section(
+        self, section: int, out: npt.NDArray[Any], work: npt.NDArray[np.uint8]
+    ) -> None:
+        """Read and decode a section; FormatError if it is damaged."""
+        weight, row = self._rows[section]
+        target = out.reshape(-1).view(np.uint8)
+        if self._handle is None:
+            assert self._pieces is not None
+            code = np.frombuffer(self._pieces[section], np.uint8)
+        else:
+            code = target if weight.codec == "plain" else work
+            read = os.preadv(self._handle.fileno(), [code.data], row.offset)
+            if read < row.nbytes or crc32c(code) != row.checksum:
+                raise FormatError(
+                    f"{self._file.path} is damaged: the checksum of {weight.key!r} "
+                    "does not match"
+                )
+        if weight.codec == "plain":
+            if code is not target:
+                target[:] = code
+            return
+        try:
+            decode_bytes("codebook", code.data, target.data)
+        except ValueError as error:
+            raise FormatError(f"{weight.key!r} is damaged: {error}") from None
+
+
+class StoredParametrization(Parametrization):
+    """A weight that each step reads from a file, so that a model holds none of it."""
+
+    __slots__ = ("_first", "_source", "_weight")
+
+    def __init__(self, source: SectionSource, weight: StoredWeight, first: int) -> None:
+        self._source = source
+        self._weight = weight
+        self._first = first  # number of its first section
+
+    def __deepcopy__(self, memo: object) -> StoredParametrization:
+        """Return itself, as models may share a file."""
+        return self
+
+    @property
+    def parts(self) -> tuple[()]:
+        """Nothing, as the model holds no part of it."""
+        return ()
+
+    def trace(
+        self, builder: Builder, parts: Sequence[int], shape: tuple[int, ...], name: str
+    ) -> int:
+        """Read the sections, and put them together."""
+        del parts, shape
+        sections = self._weight.sections
+        made = []
+        for number, section in enumerate(sections):
+            attributes = {
+                "source": self._source.name,
+                "section": self._first + number,
+                "shape": section.shape,
+                "dtype": self._weight.dtype,
+                "work_bytes": self._source.work_bytes(self._first + number),
+            }
+            label = name if len(sections) == 1 else f"{name}/section{number}"
+            made.append(builder.apply("read_section", (), attributes, name=label)[0])
+        if len(made) == 1:
+            return made[0]
+        axis = {"axis": len(self._weight.shape) - 1}
+        return builder.apply("concatenate", made, axis, name=name)[0]
+
+    def compute(
+        self, parts: Sequence[npt.NDArray[Any]], shape: tuple[int, ...]
+    ) -> npt.NDArray[Any]:
+        """Read the whole weight."""
+        del parts
+        value = np.empty(shape, self._weight.dtype)
+        begin = 0
+        for number, section in enumerate(self._weight.sections, self._first):
+            part = np.empty(section.shape, value.dtype)
+            work = np.empty(self._source.work_bytes(number), np.uint8)
+            self._source.read_section(number, part, work)
+            value[..., begin : begin + section.shape[-1]] = part
+            begin += section.shape[-1]
+        return value
+
+    def split(
+        self, value: npt.NDArray[Any], parts: Sequence[npt.NDArray[Any]]
+    ) -> Sequence[npt.NDArray[Any]]:
+        """Refuse other values, as files stay as they are."""
+        raise ValueError("it lies in a compressed file, which stays as it is")
