@@ -64,11 +64,15 @@ class SectionSource:
             number += len(weight.sections)
         return result
 
-    def work_bytes(self, number: int) -> int:
-        """Return the scratch of a section: its code, unless that is in memory."""
-        weight, section = self._rows[number]
-        coded = weight.codec != "plain" and self._handle is not None
-        return section.nbytes if coded else 0
+    @property
+    def work_bytes(self) -> int:
+        """The scratch of any section: its code, unless that is in memory."""
+        if self._handle is None:
+            return 0
+        return max(
+            (s.nbytes for weight, s in self._rows if weight.codec != "plain"),
+            default=0,
+        )
 
     def read_section(
         self, section: int, out: npt.NDArray[Any], work: npt.NDArray[np.uint8]
@@ -80,7 +84,7 @@ class SectionSource:
             assert self._pieces is not None
             code = np.frombuffer(self._pieces[section], np.uint8)
         else:
-            code = target if weight.codec == "plain" else work
+            code = target if weight.codec == "plain" else work[: row.nbytes]
             read = os.preadv(self._handle.fileno(), [code.data], row.offset)
             if read < row.nbytes or crc32c(code) != row.checksum:
                 raise FormatError(
@@ -122,6 +126,9 @@ class StoredParametrization(Parametrization):
         """Read the sections, and put them together."""
         del parts, shape
         sections = self._weight.sections
+        size = max(-(-self._source.work_bytes // 4), 1)
+        zeros = {"shape": (size,), "value": 0.0, "dtype": "float32"}
+        (work,) = builder.apply("fill", (), zeros, name="sections")
         made = []
         for number, section in enumerate(sections):
             attributes = {
@@ -129,10 +136,10 @@ class StoredParametrization(Parametrization):
                 "section": self._first + number,
                 "shape": section.shape,
                 "dtype": self._weight.dtype,
-                "work_bytes": self._source.work_bytes(self._first + number),
             }
             label = name if len(sections) == 1 else f"{name}/section{number}"
-            made.append(builder.apply("read_section", (), attributes, name=label)[0])
+            read = builder.apply("read_section", (work,), attributes, name=label)
+            made.append(read[1])
         if len(made) == 1:
             return made[0]
         axis = {"axis": len(self._weight.shape) - 1}
@@ -147,7 +154,7 @@ class StoredParametrization(Parametrization):
         begin = 0
         for number, section in enumerate(self._weight.sections, self._first):
             part = np.empty(section.shape, value.dtype)
-            work = np.empty(self._source.work_bytes(number), np.uint8)
+            work = np.empty(self._source.work_bytes, np.uint8)
             self._source.read_section(number, part, work)
             value[..., begin : begin + section.shape[-1]] = part
             begin += section.shape[-1]

@@ -20,7 +20,7 @@ import numpy as np
 from memcfg import plan as planning
 from memcfg.errors import KernelError, ResourceExhaustedError
 from memcfg.ops._dtypes import array_dtype
-from memcfg.ops.collectives import COLLECTIVES
+from memcfg.ops.sections import BESIDE
 from memcfg.runtime._caller_arrays import Readers, Results, aligned_empty
 from memcfg.runtime._kernels import Copied
 from memcfg.runtime._placement import ARENA
@@ -98,7 +98,7 @@ class Program:
         self._staged: dict[tuple[str, bool], tuple[int, npt.NDArray[Any]]] = {}
         self._tiers = list(spec.tier_bytes)
         own = {tier: tiers[tier] for tier in self._tiers}
-        self._loop: Loop = device.program(arena, own, network=_meets(spec.graph))
+        self._loop: Loop = device.program(arena, own, network=_any_beside(spec.graph))
         self.instructions: dict[int, int] = {}  # by action, of ops, copies and waits
         self._ops: dict[int, Op] = {}  # by instruction, of ops and allocations
         self._op_instructions: list[int] = []
@@ -266,7 +266,7 @@ class Program:
         least = self.least_of_instructions()
         by_key: dict[object, list[float]] = defaultdict(list)
         for index, action in enumerate(self.spec.plan.actions):
-            if isinstance(action, planning.Compute) and not self._meets(action):
+            if isinstance(action, planning.Compute) and not self._is_beside(action):
                 took = max(least[self.instructions[index]], _SHORTEST)
                 by_key[self.spec.kernels.key(action.op)].append(took)
         means: dict[object, float] = {}
@@ -638,9 +638,9 @@ class Program:
         if self.spec.mode is None or self.graph.producer[tensor] is None:
             self._first.setdefault(tensor, place)
 
-    def _meets(self, action: planning.Compute) -> bool:
-        """Return whether an action computes a collective."""
-        return self.graph.ops[action.op].type in COLLECTIVES
+    def _is_beside(self, action: planning.Compute) -> bool:
+        """Return whether an action computes an op of the queue beside compute."""
+        return self.graph.ops[action.op].type in BESIDE
 
     def _compute(self, action: planning.Compute, readers: Readers) -> int:
         """Append an op; a collective on the network, where all run in order."""
@@ -662,7 +662,7 @@ class Program:
             for tensor in operands
         ]
         operation = (kernel.instruction(), places, sizes, scratch)
-        if self._meets(action):  # the network is the queue behind those of tiers
+        if self._is_beside(action):  # the network is the queue behind those of tiers
             number = self._loop.compute(*operation, 1 + 2 * len(self._tiers))
         else:
             number = self._loop.compute(*operation)
@@ -675,7 +675,7 @@ class Program:
         if scratch is not None:
             self._touch((scratch, kernel.scratch_bytes))
         if not isinstance(action, planning.Start):
-            if self._meets(action):
+            if self._is_beside(action):
                 self._loop.wait(0, number)
             self._guard(op)
         return number
@@ -738,7 +738,7 @@ class Program:
             if index not in self.instructions:
                 continue
             queues[index] = "compute"
-            if isinstance(action, planning.Compute) and self._meets(action):
+            if isinstance(action, planning.Compute) and self._is_beside(action):
                 queues[index] = "network"
             elif isinstance(action, planning.SwapOut | planning.SwapIn):
                 way = "out" if isinstance(action, planning.SwapOut) else "in"
@@ -746,9 +746,9 @@ class Program:
         return queues
 
 
-def _meets(graph: Graph) -> bool:
-    """Return whether a graph has collectives."""
-    return any(op.type in COLLECTIVES for op in graph.ops)
+def _any_beside(graph: Graph) -> bool:
+    """Return whether a graph has ops of the queue beside compute."""
+    return any(op.type in BESIDE for op in graph.ops)
 
 
 def _slots(spec: ProgramSpec) -> dict[str, Slot]:

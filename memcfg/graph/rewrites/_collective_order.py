@@ -6,8 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from memcfg.graph._graph import STATE_ROLES
-from memcfg.ops.collectives import COLLECTIVES
-from memcfg.ops.sections import READS
+from memcfg.ops.sections import BESIDE, READS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,28 +21,29 @@ _OF_INDICES = ("gather", "scatter_add")  # with indices that are state, too
 def chain_collectives(graph: Graph) -> Graph:
     """Return a graph whose collectives have one order in all plans.
 
-    Each reads the token that the one before it gives.
+    Each reads the token that the one before it gives. Reads of files have a chain of
+    their own.
 
     Parameters
     ----------
     graph : Graph
-        A step whose collectives all read the same token. Its updates have been hoisted,
-        so that the order is that in which gradients are complete.
+        A step whose collectives all read the same token, as do its reads. Its updates
+        have been hoisted, so that the order is that in which gradients are complete.
 
     Returns
     -------
     Graph
         The same ops, with other tokens.
     """
-    token: int | None = None
+    tokens: dict[bool, int] = {}  # the last one of collectives, and of reads
     ops = []
     for op in graph.ops:
-        if op.type in COLLECTIVES:
+        if op.type in BESIDE:
             first, *others = op.inputs
-            token = first if token is None else token
+            token = tokens.get(op.type in READS, first)
             pairs = [(token if i == first else i, o) for i, o in op.in_place]
             op = replace(op, inputs=(token, *others), in_place=tuple(pairs))
-            token = op.outputs[0]
+            tokens[op.type in READS] = op.outputs[0]
         ops.append(op)
     return replace(graph, ops=tuple(ops))
 
@@ -70,7 +70,8 @@ def gather_late(graph: Graph) -> Graph:
         read = [tensor for tensor in dict.fromkeys(op.inputs) if tensor in waiting]
         before = [each for tensor in read for each in waiting.pop(tensor)]
         if _gathers_state(graph, op, read):
-            made = op.outputs[1 if op.type == "all_gather" else 0]
+            has_token = op.type in BESIDE
+            made = op.outputs[1 if has_token else 0]
             waiting[made] = [*before, op]
         else:
             result += [*before, op]

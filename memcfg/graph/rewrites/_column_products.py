@@ -68,7 +68,7 @@ def multiply_by_parts(graph: Graph) -> Graph:
 
 def _parts(graph: Graph) -> dict[int, tuple[int, ...]]:
     """Map each matrix that only products read to its parts, which are read."""
-    reads = {op.outputs[0] for op in graph.ops if op.type in READS}
+    reads = {op.outputs[1] for op in graph.ops if op.type in READS}
     result: dict[int, tuple[int, ...]] = {}
     for op in graph.ops:
         if op.type == "concatenate" and reads.issuperset(op.inputs):

@@ -31,7 +31,7 @@ from memcfg.plan.format._clock import (
     encode_seconds,
     lane_seconds,
 )
-from memcfg.plan.format._collectives import NETWORK, is_collective, link_seconds
+from memcfg.plan.format._collectives import NETWORK, beside_seconds, runs_beside
 from memcfg.plan.format._place import Buffer, plan_offsets
 from memcfg.plan.format._tier_choice import ENCODES, HEADER, Life, assign
 from memcfg.units import ALIGNMENT, align_up
@@ -313,7 +313,7 @@ class Usage:
         seconds, nbytes = op.seconds, op.scratch_bytes
         if algorithm is not None:
             seconds, nbytes = cost_of(op, algorithm)
-        if is_collective(op):
+        if runs_beside(op):
             seconds = 0.0
         size = -(-nbytes // self.plan.alignment) * self.plan.alignment
         load = self._live + size
@@ -505,9 +505,9 @@ def _schedule(
     for index, action in enumerate(plan.actions):
         queue, begin, end = "compute", clock.now, None
         match action:
-            case Compute(op) if is_collective(graph.ops[op]):
+            case Compute(op) if runs_beside(graph.ops[op]):
                 queue = NETWORK
-                begin, end = _meet(clock, link_seconds(graph, graph.ops[op]), action)
+                begin, end = _meet(clock, beside_seconds(graph, graph.ops[op]), action)
                 ends[index] = end
             case Compute(op, algorithm):
                 clock.now += cost_of(graph.ops[op], algorithm)[0]

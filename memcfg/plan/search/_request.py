@@ -19,7 +19,7 @@ from memcfg._core import search
 from memcfg.errors import GraphError
 from memcfg.graph import Graph, update_order
 from memcfg.plan.format._actions import Action, Alias, Alloc, Compute, Free, SwapOut
-from memcfg.plan.format._collectives import NETWORK, has_collectives, is_collective
+from memcfg.plan.format._collectives import NETWORK, any_beside, runs_beside
 from memcfg.plan.format._place import PLAN_EFFORT
 from memcfg.plan.format._plan import Group, Plan, Predicted, Summary
 from memcfg.plan.format._simulate import Simulation, simulate, tier_rates
@@ -805,8 +805,8 @@ def make_step(
     persistent = set(graph.persistent)
     timed = any(map(attrgetter("seconds"), graph.ops))
     seconds = [op.seconds if timed else 1.0 for op in graph.ops]
-    if timed and has_collectives(graph):
-        seconds = [0.0 if is_collective(op) else op.seconds for op in graph.ops]
+    if timed and any_beside(graph):
+        seconds = [0.0 if runs_beside(op) else op.seconds for op in graph.ops]
     tensors = [
         (
             size,
