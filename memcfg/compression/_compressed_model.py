@@ -238,17 +238,17 @@ class CompressedModel:
 
         Notes
         -----
-        A step that meets a damaged section raises KernelError, and nothing else is
+        A step that meets a damaged section raises FormatError, and nothing else is
         lost. The weights that are read cannot be written.
         """
         made, entries_of = self._empty(custom_objects)
-        source = SectionSource(self._file)
-        stored = source.parametrizations()
+        stored = SectionSource(self._file).parametrizations()
+        for weight in made._built_network().weights:
+            if weight.key in stored:
+                weight.layer._parametrized[weight.spec_name] = stored[weight.key]
+        made._renew()
         self._fill(made, entries_of.keys() - stored.keys())
-        chosen: dict[str, Any] = {
-            entries_of[key].name: (by, ()) for key, by in stored.items()
-        }
-        return made._with_parts(chosen) if chosen else made
+        return made
 
     def _empty(
         self, custom_objects: Mapping[str, Any] | None
@@ -288,10 +288,9 @@ class CompressedModel:
         ------
         InfeasiblePlanError
             If no plan fits the limit of the device. The error names the smallest one.
-        KernelError
-            If the file has been damaged since it was opened.
         FormatError, WeightsError, TypeError, ValueError
-            As of `streamed` and of `Model.predict`.
+            As of `streamed` and of `Model.predict`; FormatError also if the file has
+            been damaged since it was opened.
 
         Notes
         -----

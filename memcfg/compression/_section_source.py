@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
+from weakref import finalize
 
 import numpy as np
 
@@ -45,6 +46,8 @@ class SectionSource:
             (weight, section) for weight in file.weights for section in weight.sections
         ]
         self._handle = None if file.path is None else open_file(file.path)
+        if self._handle is not None:
+            finalize(self, self._handle.close)
         self._pieces = file.pieces
         add_source(self.name, self)
 
