@@ -36,6 +36,8 @@ _COMMANDS = {  # modules of memcfg.commands
     "timeline": "_plans",
     "devices": "_listing",
     "run": "_scripts",
+    "compress": "deployment._compressing",
+    "predict": "deployment._predicting",
     "demo": "_demo",
 }
 _OPTIONS = ("-h", "--help", "--version")

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from memcfg._core.rows import crc32c
-from memcfg.compression._section_source import SectionSource
 from memcfg.compression._strip import strip
 from memcfg.compression.coding import Coding, EncodedArray, encode
 from memcfg.compression.coding._compressed_file import (
@@ -18,6 +17,7 @@ from memcfg.compression.coding._compressed_file import (
     StoredWeight,
     section_shapes,
 )
+from memcfg.compression.coding._section_source import SectionSource
 from memcfg.errors import FormatError, WeightsError
 from memcfg.nn._saving import describe, entries, set_values
 from memcfg.nn.models import model_from_description
@@ -233,13 +233,14 @@ class CompressedModel:
 
         Raises
         ------
-        FormatError, WeightsError, TypeError, ValueError
-            As of `model`; also ValueError if a weight has a range code.
+        FormatError, WeightsError, MissingDependencyError, TypeError, ValueError
+            As of `model`.
 
         Notes
         -----
         A step that meets a damaged section raises FormatError, and nothing else is
-        lost. The weights that are read cannot be written.
+        lost. The weights that are read cannot be written. Range codes are decoded in
+        some 3 MB of memory outside of the limit, Huffman codes in none.
         """
         made, entries_of = self._empty(custom_objects)
         stored = SectionSource(self._file).parametrizations()

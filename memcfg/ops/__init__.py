@@ -49,7 +49,7 @@ from memcfg.ops._op_type import (
     register,
     unregister,
 )
-from memcfg.ops._sources import Source, add_source, source_of
+from memcfg.ops._section_registry import Source, add_source, source_of
 
 __all__ = [
     "UNIT",

@@ -20,7 +20,7 @@ from memcfg.ops._op_type import (
     register,
     require,
 )
-from memcfg.ops._sources import source_of
+from memcfg.ops._section_registry import source_of
 from memcfg.ops.collectives import COLLECTIVES
 
 if TYPE_CHECKING:

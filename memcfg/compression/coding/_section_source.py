@@ -11,6 +11,7 @@ import numpy as np
 
 from memcfg._core import decode_bytes
 from memcfg._core.rows import crc32c
+from memcfg.compression.coding import EncodedArray
 from memcfg.errors import FormatError
 from memcfg.files import open_file
 from memcfg.nn.layers._parametrization import Parametrization
@@ -56,13 +57,7 @@ class SectionSource:
         result, number = {}, 0
         for weight in self._file.weights:
             is_large = weight.dense_bytes >= _LARGE and len(weight.shape) > 1
-            if weight.codec == "range":
-                raise ValueError(
-                    f"{weight.key!r} has a range code, which is decoded in memory "
-                    "outside of any limit: save the model with Huffman codes, or use "
-                    "model(), which decodes all weights"
-                )
-            if weight.codec == "codebook" or is_large:
+            if weight.codec != "plain" or is_large:
                 result[weight.key] = StoredParametrization(self, weight, number)
             number += len(weight.sections)
         return result
@@ -99,7 +94,10 @@ class SectionSource:
                 target[:] = code
             return
         try:
-            decode_bytes("codebook", code.data, target.data)
+            if weight.codec == "range":
+                EncodedArray(code, out.shape).decode(out)
+            else:
+                decode_bytes("codebook", code.data, target.data)
         except ValueError as error:
             raise FormatError(f"{weight.key!r} is damaged: {error}") from None
 
