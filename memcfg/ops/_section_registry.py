@@ -29,6 +29,32 @@ class Source(Protocol):
             Scratch in uint8, as large as the section says.
         """
 
+    def read_codes(self, first: int, count: int, out: Array) -> None:
+        """Read consecutive sections as they are.
+
+        Parameters
+        ----------
+        first : int
+            The number of the first one.
+        count : int
+            How many there are.
+        out : ndarray
+            Receives their bytes.
+        """
+
+    def decode_section(self, section: int, code: Array, out: Array) -> None:
+        """Decode a section that has been read.
+
+        Parameters
+        ----------
+        section : int
+            Its number.
+        code : ndarray
+            Its bytes.
+        out : ndarray
+            Receives the array.
+        """
+
 
 _sources: WeakValueDictionary[str, Source] = WeakValueDictionary()
 

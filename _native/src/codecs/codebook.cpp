@@ -6,26 +6,18 @@
 #include <stdexcept>
 #include <vector>
 
+#include "codecs/codebook_entries.hpp"
 #include "codecs/huffman.hpp"
 #include "codecs/words.hpp"
 
 namespace memcfg {
+
+using namespace codebook;  // fields of the header
+
 namespace {
 
-constexpr unsigned kLongest = Codebook::kLongest, kMost = Codebook::kMost;
 constexpr unsigned kMaxIndexBits = Codebook::kMaxIndexBits;
-constexpr std::byte kRaw{1}, kFixed{2}, kHuffman{3};
 constexpr Bytes kMaxWords = 0xFFFFFFFF;
-
-// Where each field of the header begins; the first byte says what follows it.
-constexpr Bytes kIndexBits = 1, kWords = 4, kSize = 2, kEntries = 8, kGapBytes = 12;
-
-// The bits in which numbers below `count` can be written.
-unsigned width_of(std::size_t count) noexcept {
-  unsigned width = 0;
-  while (std::size_t{1} << width < count) ++width;
-  return width;
-}
 
 // Different words, and how often each occurs. Takes no memory.
 class Words {
@@ -46,7 +38,7 @@ class Words {
         return found;
       }
     }
-    if (size_ == kMost) return kFull;
+    if (size_ == Codebook::kMost) return kFull;
     values_[size_] = word;
     counts_[size_] = 1;
     slots_[slot] = ++size_;
@@ -65,11 +57,11 @@ class Words {
   }
 
  private:
-  static constexpr unsigned kBits = kLongest + 2;
+  static constexpr unsigned kBits = Codebook::kLongest - 1;
   static constexpr std::uint32_t kSlots = 1u << kBits;
   std::array<std::uint32_t, kSlots> slots_{};  // number + 1; 0: free
-  std::array<std::uint32_t, kMost> values_{};
-  std::array<std::uint64_t, kMost> counts_{};
+  std::array<std::uint32_t, Codebook::kMost> values_{};
+  std::array<std::uint64_t, Codebook::kMost> counts_{};
   std::uint32_t size_ = 0;
 };
 
@@ -81,7 +73,7 @@ struct Stream {
 
   void choose(bool huffman, unsigned width) {
     if (huffman) {
-      lengths = huffman_lengths(counts, kLongest);
+      lengths = huffman_lengths(counts, Codebook::kLongest);
       codes = canonical_codes(lengths);
       const bool alone = std::count(lengths.begin(), lengths.end(), 0) + 1 ==
                          static_cast<std::ptrdiff_t>(lengths.size());
@@ -173,7 +165,7 @@ struct Draft {
     }
   }
 
-  bool fits() const noexcept { return codebook.size() <= kMost; }
+  bool fits() const noexcept { return codebook.size() <= Codebook::kMost; }
 
   Bytes nbytes() const {
     return Codebook::kHeader + codebook.size() * kWord + values.table_bytes(huffman) +
@@ -233,111 +225,6 @@ struct Draft {
     gap_bits.finish();
     return value_bits.finish();
   }
-};
-
-// What symbols stand for, by the bits of their codes: a look-up of the next bits, but
-// of codes longer than kLookup bits, which are rare.
-class Decoder {
- public:
-  // As many bits for each of `count` symbols as the largest needs.
-  template <class Of>
-  void fill_fixed(std::size_t count, const Of& of) {
-    width_ = width_of(count);
-    std::fill_n(table_.begin(), std::size_t{1} << width_, Entry{0, kNotHere});
-    for (std::size_t i = 0; i < count; ++i) {
-      table_[i] = {of(i), static_cast<std::uint32_t>(width_)};
-    }
-  }
-
-  // Canonical codes, whose lengths have four bits for each symbol. Returns whether they
-  // are complete codes.
-  template <class Of>
-  bool fill_huffman(const std::byte* lengths, std::size_t count, const Of& of) {
-    const auto length_of = [lengths](std::size_t i) {
-      const auto both = static_cast<unsigned>(lengths[i / 2]);
-      return i % 2 == 0 ? both >> 4 : both & 0xF;
-    };
-    unsigned widest = 0;
-    std::size_t used = 0, alone = 0;
-    Bytes room = 0;
-    for (std::size_t i = 0; i < count; ++i) {
-      const unsigned length = length_of(i);
-      if (length == 0) continue;
-      widest = std::max(widest, length);
-      room += Bytes{1} << (kLongest - length);
-      ++used;
-      alone = i;
-    }
-    if (used == 0 || (used == 1 && widest != 1)) return false;
-    if (used == 1) {
-      table_[0] = {of(alone), 0};
-      return true;
-    }
-    if (room != Bytes{1} << kLongest) return false;
-    width_ = std::min(widest, kLookup);
-    Entry* to = table_.data();
-    std::uint32_t code = 0;
-    std::size_t many = 0;  // long codes
-    for (unsigned length = 1; length <= widest; ++length, code <<= 1) {
-      const bool is_long = length > kLookup;
-      if (is_long) {
-        first_[length - kLookup] = code;
-        begin_[length - kLookup] = many;
-      }
-      for (std::size_t i = 0; i < count; ++i) {
-        if (length_of(i) != length) continue;
-        ++code;
-        if (is_long) {
-          meanings_[many++] = of(i);
-          continue;
-        }
-        const std::size_t times = std::size_t{1} << (width_ - length);
-        std::fill_n(to, times, Entry{of(i), length});
-        to += times;
-      }
-    }
-    for (unsigned l = std::max(widest, kLookup) + 1; l <= kLongest + 1; ++l) {
-      begin_[l - kLookup] = many;
-    }
-    std::fill(to, table_.data() + (std::size_t{1} << width_), Entry{0, kNotHere});
-    return true;
-  }
-
-  // Pre: at least kLongest bits are ready. Returns whether there is such a code.
-  bool read(BitReader& from, std::uint32_t& meaning) const noexcept {
-    const Entry entry = table_[from.peek(width_)];
-    if (entry.length == kNotHere) return read_long(from, meaning);
-    from.skip(entry.length);
-    meaning = entry.meaning;
-    return true;
-  }
-
- private:
-  struct Entry {
-    std::uint32_t meaning;
-    std::uint32_t length;  // bits
-  };
-  static constexpr unsigned kLookup = 12;  // bits
-  static constexpr std::uint32_t kNotHere = 0xFF;
-
-  bool read_long(BitReader& from, std::uint32_t& meaning) const noexcept {
-    for (unsigned length = kLookup + 1; length <= kLongest; ++length) {
-      const unsigned row = length - kLookup;
-      const std::size_t many = begin_[row + 1] - begin_[row];
-      const std::size_t place = std::size_t{from.peek(length)} - first_[row];
-      if (place >= many) continue;
-      from.skip(length);
-      meaning = meanings_[begin_[row] + place];
-      return true;
-    }
-    return false;
-  }
-
-  std::array<Entry, 1u << kLookup> table_;
-  std::array<std::uint32_t, kMost> meanings_;  // of long codes
-  std::array<std::uint32_t, kLongest - kLookup + 1> first_{};
-  std::array<std::size_t, kLongest - kLookup + 2> begin_{};  // in meanings_
-  unsigned width_ = 0;
 };
 
 }  // namespace
@@ -403,67 +290,19 @@ Bytes Codebook::unpack(const std::byte* from,
                        Bytes capacity,
                        std::byte* to,
                        Bytes words) const {
-  const bool huffman = from[0] == kHuffman;
-  const auto index_bits = static_cast<unsigned>(from[kIndexBits]);
-  std::uint16_t size;
-  std::memcpy(&size, from + kSize, sizeof size);
-  const Bytes entries = load(from + kEntries), gap_bytes = load(from + kGapBytes);
-  check_code(index_bits <= kMaxIndexBits && size <= kMost && words > 0 &&
-             load(from + kWords) == words && entries <= words &&
-             (entries == 0 || size > 0));
-  const std::size_t steps = std::size_t{1} << index_bits;
-  const Bytes tables = huffman ? (Bytes{size} + 1) / 2 + (steps + 1) / 2 : 0;
-  Bytes used = kHeader + size * kWord + tables;
-  check_code(used <= capacity && gap_bytes <= capacity - used);
-  const std::byte* const codebook = from + kHeader;
   // The words up to here are written; others are cleared shortly before they are.
   constexpr Bytes kClear = 4096;  // words
-  Bytes cleared = 0, end = 0;
-  if (entries > 0) {
-    Decoder of_values, of_gaps;
-    const auto value_of = [&](std::size_t i) { return load(codebook + i * kWord); };
-    const auto step_of = [](std::size_t i) {
-      return static_cast<std::uint32_t>(i + 1);
-    };
-    if (huffman) {
-      const std::byte* const lengths = codebook + size * kWord;
-      check_code(of_values.fill_huffman(lengths, size, value_of));
-      check_code(of_gaps.fill_huffman(lengths + (size + 1) / 2, steps, step_of));
-    } else {
-      of_values.fill_fixed(size, value_of);
-      of_gaps.fill_fixed(steps, step_of);
-    }
-    BitReader gaps(from + used, gap_bytes);
-    BitReader values(from + used + gap_bytes, capacity - used - gap_bytes);
-    const auto read_one = [&] {
-      std::uint32_t step = 0, value = 0;
-      check_code(of_gaps.read(gaps, step) && of_values.read(values, value));
-      end += step;
-      if (end > cleared) {
-        check_code(end <= words);
-        const Bytes until = std::min(words, end + kClear);
-        std::memset(to + cleared * kWord, 0, (until - cleared) * kWord);
-        cleared = until;
-      }
-      store(to + (end - 1) * kWord, value);
-    };
-    constexpr Bytes kAtOnce = 56 / kLongest;  // codes of a refill
-    Bytes left = entries;
-    for (; left >= kAtOnce; left -= kAtOnce) {
-      gaps.refill();
-      values.refill();
-      for (Bytes i = 0; i < kAtOnce; ++i) read_one();
-    }
-    gaps.refill();
-    values.refill();
-    for (; left > 0; --left) read_one();
-    check_code(gaps.used() == gap_bytes &&
-               values.used() <= capacity - used - gap_bytes);
-    used += gap_bytes + values.used();
-  } else {
-    check_code(gap_bytes == 0);
-  }
-  std::memset(to + cleared * kWord, 0, (words - cleared) * kWord);
+  Bytes cleared = 0;
+  const auto clear = [&](Bytes until) {
+    std::memset(to + cleared * kWord, 0, (until - cleared) * kWord);
+    cleared = until;
+  };
+  const Bytes used =
+      each_entry(from, capacity, words, [&](Bytes, Bytes end, std::uint32_t word) {
+        if (end > cleared) clear(std::min(words, end + kClear));
+        store(to + (end - 1) * kWord, word);
+      });
+  clear(words);
   return used;
 }
 

@@ -78,21 +78,44 @@ class SectionSource:
         """Read and decode a section; FormatError if it is damaged."""
         weight, row = self._rows[section]
         target = out.reshape(-1).view(np.uint8)
+        if weight.codec == "plain":
+            self._read(section, target)
+        elif self._pieces is not None:
+            code = np.frombuffer(self._pieces[section], np.uint8)
+            self.decode_section(section, code, out)
+        else:
+            code = work[: row.nbytes]
+            self._read(section, code)
+            self.decode_section(section, code, out)
+
+    def read_codes(self, first: int, count: int, out: npt.NDArray[np.uint8]) -> None:
+        """Read consecutive sections as they are; FormatError if one is damaged."""
+        begin = 0
+        for number in range(first, first + count):
+            size = self._rows[number][1].nbytes
+            self._read(number, out[begin : begin + size])
+            begin += size
+
+    def _read(self, section: int, out: npt.NDArray[np.uint8]) -> None:
+        """Read the bytes of a section."""
+        weight, row = self._rows[section]
         if self._handle is None:
             assert self._pieces is not None
-            code = np.frombuffer(self._pieces[section], np.uint8)
-        else:
-            code = target if weight.codec == "plain" else work[: row.nbytes]
-            read = os.preadv(self._handle.fileno(), [code.data], row.offset)
-            if read < row.nbytes or crc32c(code) != row.checksum:
-                raise FormatError(
-                    f"{self._file.path} is damaged: the checksum of {weight.key!r} "
-                    "does not match"
-                )
-        if weight.codec == "plain":
-            if code is not target:
-                target[:] = code
+            out[:] = np.frombuffer(self._pieces[section], np.uint8)
             return
+        read = os.preadv(self._handle.fileno(), [out.data], row.offset)
+        if read < row.nbytes or crc32c(out) != row.checksum:
+            raise FormatError(
+                f"{self._file.path} is damaged: the checksum of {weight.key!r} does "
+                "not match"
+            )
+
+    def decode_section(
+        self, section: int, code: npt.NDArray[np.uint8], out: npt.NDArray[Any]
+    ) -> None:
+        """Decode a section; FormatError if it is damaged."""
+        weight, _ = self._rows[section]
+        target = out.reshape(-1).view(np.uint8)
         try:
             if weight.codec == "range":
                 EncodedArray(code, out.shape).decode(out)
