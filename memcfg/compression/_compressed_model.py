@@ -211,7 +211,12 @@ class CompressedModel:
         self._fill(made, {weight.key for weight in self._file.weights})
         return made
 
-    def streamed(self, custom_objects: Mapping[str, Any] | None = None) -> Model:
+    def streamed(
+        self,
+        custom_objects: Mapping[str, Any] | None = None,
+        *,
+        products: str = "dense",
+    ) -> Model:
         """Return a model that reads its weights from the file in each step.
 
         Each weight that is coded, and each matrix of 64 KiB or more, is an activation
@@ -223,13 +228,18 @@ class CompressedModel:
         ----------
         custom_objects : mapping of str to type or callable, optional
             As of `model`.
+        products : {"dense", "auto"}, default "dense"
+            How layers multiply. ``"auto"`` multiplies by codes, entry by entry, where
+            that is faster than decoding: in matrices of which few elements are kept,
+            and small batches. The matrix is then never dense, in any part. Sums are in
+            another order, the same for all batches, so outputs differ by rounding.
 
         Returns
         -------
         Model
             The model, which is not compiled. Its `predict`, `plan` and limits are those
-            of any model; its outputs have the bits of those of `model`. The file stays
-            open as long as the model exists.
+            of any model; with dense products, its outputs have the bits of those of
+            `model`. The file stays open as long as the model exists.
 
         Raises
         ------
@@ -242,8 +252,11 @@ class CompressedModel:
         lost. The weights that are read cannot be written. Range codes are decoded in
         some 3 MB of memory outside of the limit, Huffman codes in none.
         """
+        if products not in ("dense", "auto"):
+            raise ValueError(f"products must be 'dense' or 'auto', got {products!r}")
         made, entries_of = self._empty(custom_objects)
-        stored = SectionSource(self._file).parametrizations()
+        source = SectionSource(self._file, sparse=products == "auto")
+        stored = source.parametrizations()
         for weight in made._built_network().weights:
             if weight.key in stored:
                 weight.layer._parametrized[weight.spec_name] = stored[weight.key]

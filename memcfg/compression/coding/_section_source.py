@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["SectionSource", "StoredParametrization"]
 
+_HEAD = 16  # bytes of a code that say how many entries it has
 _LARGE = 65_536  # bytes; smaller weights that are not coded are read once
 
 
@@ -40,7 +41,8 @@ class SectionSource:
     The file stays open as long as this exists. Nothing is read before it is needed.
     """
 
-    def __init__(self, file: CompressedFile) -> None:
+    def __init__(self, file: CompressedFile, *, sparse: bool = False) -> None:
+        self._sparse = sparse  # whether products may read codes
         self.name = f"sections {uuid4().hex}"
         self._file = file
         self._rows: list[tuple[StoredWeight, Section]] = [
@@ -61,6 +63,21 @@ class SectionSource:
                 result[weight.key] = StoredParametrization(self, weight, number)
             number += len(weight.sections)
         return result
+
+    def entries(self, section: int) -> int | None:
+        """Return the entries of a section that products may read; None: they may not.
+
+        Reads 16 bytes.
+        """
+        weight, row = self._rows[section]
+        if not self._sparse or weight.codec != "codebook" or row.nbytes < _HEAD:
+            return None
+        if self._pieces is not None:
+            head = self._pieces[section]
+        else:
+            assert self._handle is not None
+            head = os.pread(self._handle.fileno(), _HEAD, row.offset)
+        return EncodedArray(head, row.shape).entries
 
     @property
     def work_bytes(self) -> int:
@@ -155,12 +172,15 @@ class StoredParametrization(Parametrization):
         (work,) = builder.apply("fill", (), zeros, name="sections")
         made = []
         for number, section in enumerate(sections):
-            attributes = {
+            attributes: dict[str, Any] = {
                 "source": self._source.name,
                 "section": self._first + number,
                 "shape": section.shape,
                 "dtype": self._weight.dtype,
             }
+            entries = self._source.entries(self._first + number)
+            if entries is not None:
+                attributes |= {"code_bytes": section.nbytes, "entries": entries}
             label = name if len(sections) == 1 else f"{name}/section{number}"
             read = builder.apply("read_section", (work,), attributes, name=label)
             made.append(read[1])

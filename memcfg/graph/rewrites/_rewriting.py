@@ -46,7 +46,7 @@ def simplify(
     Graph
         The graph after all rewrites that come before updates are hoisted.
     """
-    graph = multiply_by_parts(graph)
+    graph = multiply_by_parts(graph, has)
     graph = fold_constants(merge_duplicates(drop_dead_ops(graph)))
     graph = keep_one_shape(slice_again(join_padded(narrow_updates(graph))))
     if not differentiates:

@@ -60,7 +60,7 @@ _OPERANDS = {
 _TENSORS = ("tensor", "output", "input")  # operands that are tensor ids
 
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast")
-_BESIDE = (*COLLECTIVES, "read_section")  # that may run beside compute
+_BESIDE = (*COLLECTIVES, "read_section", "read_codes")  # that may run beside compute
 
 _WORD = 4  # bytes of a float32
 _HEADER = 64  # bytes that a lossless encoding may exceed the tensor by
