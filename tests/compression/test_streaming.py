@@ -122,6 +122,61 @@ def test_a_lower_limit_reads_between_products(tmp_path):
         )
 
 
+def test_products_by_codes_are_those_of_the_matrix_but_for_rounding(tmp_path):
+    """Of whatever batch they are a part, and in less memory than a section."""
+    model = with_weights(
+        nn.Sequential(
+            [
+                nn.Input((300,)),
+                nn.Dense(700, activation="relu", name="wide"),
+                nn.Dense(90, name="full"),
+                nn.Dense(9, name="last"),
+            ]
+        )
+    )
+    kernel, bias = model.layers[1].get_weights()
+    model.layers[1].set_weights([sparse(kernel.shape, 5, density=0.6), bias])
+    small = CompressedModel(model, section_bytes="128KiB")
+    small.save(tmp_path / "a.mcz")
+    x = inputs(model, 6)
+    expected = model.predict(x, verbose=0)
+    for each in (small, compression.load(tmp_path / "a.mcz")):
+        streamed = each.streamed(products="auto")
+        found = streamed.predict(x, 1, verbose=0)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+        np.testing.assert_array_equal(streamed.predict(x, verbose=0), found)
+        report = streamed.memory_report(verify=True)
+        assert report.predicted_peak_bytes == report.measured_peak_bytes
+        ops = [entry.op for entry in report.timeline]
+        by_codes = {name.split("/")[0] for name in ops if name.endswith("/codes")}
+        if has_codes():
+            assert by_codes == {"wide", "last"}  # of "full" most elements are kept
+        streamed.close()
+    data = bytearray((tmp_path / "a.mcz").read_bytes())
+    data[small.header_bytes + 100] ^= 1
+    (tmp_path / "a.mcz").write_bytes(data)
+    streamed = compression.load(tmp_path / "a.mcz").streamed(products="auto")
+    with pytest.raises(FormatError, match="checksum of 'wide/kernel'"):
+        streamed.predict(x, verbose=0)
+
+
+def has_codes():
+    """Return whether the kernels are native, which multiply by codes."""
+    return config.logical_device("CPU:0").kernels.has("coded_dense")
+
+
+def test_batches_decide_whether_products_are_by_codes():
+    streamed = CompressedModel(dense()).streamed(products="auto")
+    names = {}
+    for batch in (1, 256):
+        streamed.predict(inputs(streamed, batch), batch, verbose=0)
+        timeline = streamed.memory_report().timeline
+        names[batch] = any(entry.op.endswith("/codes") for entry in timeline)
+    assert names == {1: has_codes(), 256: False}
+    with pytest.raises(ValueError, match="products must be 'dense' or 'auto'"):
+        CompressedModel(dense()).streamed(products="sparse")
+
+
 def test_damage_ends_the_step_and_names_the_weight(tmp_path):
     path = tmp_path / "a.mcz"
     CompressedModel(dense(), section_bytes="128KiB").save(path)

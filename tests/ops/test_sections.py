@@ -21,6 +21,13 @@ class Numbers:
         work[:] = 0xFF
         out[...] = section
 
+    def read_codes(self, first, count, out):
+        out[:] = np.arange(first, first + count)
+
+    def decode_section(self, section, code, out):
+        assert code.tolist() == [section]
+        out[...] = section
+
 
 def attributes(section, shape=(2, 3), source="numbers"):
     return {"source": source, "section": section, "shape": shape, "dtype": "float32"}
@@ -41,6 +48,26 @@ def test_a_section_is_read_from_the_source_of_its_name():
     gc.collect()
     with pytest.raises(KernelError, match="no source 'numbers': it has been closed"):
         ops.source_of("numbers")
+
+
+def test_a_product_by_codes_is_that_of_the_sections():
+    source = Numbers()
+    add_source("numbers", source)
+    work, codes = np.zeros(4, np.float32), np.zeros(3, np.uint8)
+    made = {"source": "numbers", "section": 5, "sections": 3, "nbytes": 3}
+    op_type("read_codes").numpy(made, [work], [work, codes])
+    assert codes.tolist() == [5, 6, 7]
+    kind = op_type("coded_dense")
+    made = {"source": "numbers", "section": 5, "ends": [1, 2, 3], "entries": 1}
+    made |= {"columns": 3, "units": 8}
+    (spec,) = kind.infer([Spec((2, 4), "float32"), Spec((3,), "uint8")], made)
+    assert spec.shape == (2, 8)
+    y = np.zeros((2, 8), np.float32)
+    kind.numpy(made, [np.ones((2, 4), np.float32), codes], [y])
+    np.testing.assert_array_equal(y[0], [20, 20, 20, 24, 24, 24, 28, 28])
+    with pytest.raises(GraphError, match="no codes in"):
+        kind.infer([Spec((2, 4), "float32"), Spec((2,), "uint8")], made)
+    assert source is not None
 
 
 def reading(columns, transposed=False):

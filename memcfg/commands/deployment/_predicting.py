@@ -52,6 +52,15 @@ def add_predict(
         help="samples of a step (default: 1, which needs least)",
     )
     parser.add_argument(
+        "--products",
+        choices=("dense", "auto"),
+        default="dense",
+        help=(
+            "auto: multiply by codes where that is faster; outputs then differ by "
+            "rounding (default: dense)"
+        ),
+    )
+    parser.add_argument(
         "--output",
         metavar="FILE",
         help="write the outputs to a .npy file instead of printing them",
@@ -67,7 +76,7 @@ def _run(args: argparse.Namespace) -> int:
     samples = _samples(args.data)
     within = nullcontext() if args.limit is None else config.budget(f"{args.limit}B")
     with within:
-        model = _model(args.model)
+        model = _model(args.model, args.products)
         outputs = _predict(model, samples, args)
         peak = model.memory_report().measured_peak_bytes
         if args.output is None:
@@ -83,9 +92,9 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _model(path: str) -> nn.Model:
+def _model(path: str, products: str) -> nn.Model:
     if path.endswith(".mcz"):
-        return compression.load(path).streamed()
+        return compression.load(path).streamed(products=products)
     return nn.models.load_model(path, compile=False)
 
 
