@@ -21,28 +21,28 @@ __all__ = ["channel_scales", "quantize"]
 
 _LARGEST = {"int8": 127, "int4": 7}  # symmetric: -127 to 127
 CALIBRATIONS = ("minmax", "percentile", "mse")
+PRODUCTS = ("float32", "int8")
 _CLIPS = np.linspace(0.3, 1.0, 71)  # shares of the largest magnitude that mse tries
 
 
 class QuantizedWeight(Parametrization):
-    """Integers from -`largest` to `largest`, times a scale of each last index.
+    """8-bit integers, times a scale of each last index; training changes the scales.
 
-    Integers are held as unsigned ones, since these have a kernel that converts them.
-    Training changes the scales.
+    With `products` of integers, inference multiplies rounded rows by them.
     """
 
-    __slots__ = ("largest", "shape")
+    __slots__ = ("products", "shape")
 
-    def __init__(self, shape: tuple[int, ...], largest: int) -> None:
+    def __init__(self, shape: tuple[int, ...], *, products: bool = False) -> None:
         self.shape = shape
-        self.largest = largest
+        self.products = products
 
     @property
     def parts(self) -> tuple[Part, ...]:
         """The scales, and the integers."""
         return (
             Part("scales", self.shape[-1:], trainable=True),
-            Part("integers", self.shape, "uint8"),
+            Part("integers", self.shape, "int8"),
         )
 
     def trace(
@@ -50,28 +50,27 @@ class QuantizedWeight(Parametrization):
     ) -> int:
         """Append the conversion and the product."""
         scales, integers = parts
-        to, by = {"dtype": "float32"}, {"factor": 1.0, "term": float(-self.largest)}
+        to, wide = {"dtype": "float32"}, {"shape": shape}
         (x,) = builder.apply("cast", (integers,), to, name=f"{name}/float32")
-        (x,) = builder.apply("affine", (x,), by, name=f"{name}/integers")
-        wide = {"shape": shape}
         (y,) = builder.apply("broadcast_to", (scales,), wide, name=f"{name}/scales")
-        return builder.apply("multiply", (x, y), name=name)[0]
+        (made,) = builder.apply("multiply", (x, y), name=name)
+        if self.products and not builder.training:
+            builder.integers[made] = integers, scales
+        return made
 
     def compute(
         self, parts: Sequence[np.ndarray], shape: tuple[int, ...]
     ) -> np.ndarray:
         """Return the weight."""
         scales, integers = parts
-        floats = integers.astype(np.float32) - np.float32(self.largest)
-        result: np.ndarray = floats * scales
+        result: np.ndarray = integers.astype(np.float32) * scales
         return result
 
     def split(
         self, value: np.ndarray, parts: Sequence[np.ndarray]
     ) -> Sequence[np.ndarray]:
         """Return scales for a weight of the same integers."""
-        integers = parts[1].astype(np.int64) - self.largest
-        rows = integers.reshape(-1, integers.shape[-1])
+        rows = parts[1].astype(np.int64).reshape(-1, self.shape[-1])
         given = np.asarray(value, np.float32).reshape(rows.shape)
         place = np.abs(rows).argmax(0), np.arange(rows.shape[1])
         largest, of = given[place], rows[place].astype(np.float32)
@@ -93,13 +92,13 @@ def quantize(
     *,
     calibration: str = "mse",
     percentile: float = 99.9,
+    products: str = "float32",
 ) -> Model:
     """Return a copy of a model with weights of 8 or 4 bits.
 
     The copy holds integers, of a byte each, and a float32 scale of each channel, the
-    last axis: a filter of a convolution, a unit of a `Dense`. A step converts them to
-    float32 and computes in float32. Training changes the scales, and neither the
-    integers nor the scales of weights of one axis.
+    last axis: a filter of a convolution, a unit of a `Dense`. Training changes the
+    scales, and not the integers. Weights of one axis stay as they are.
 
     Parameters
     ----------
@@ -113,6 +112,10 @@ def quantize(
         smallest mean squared error, of 71. Larger weights become the largest integer.
     percentile : float, default 99.9
         The percentile, above 0 and at most 100.
+    products : {"float32", "int8"}, default "float32"
+        What a step computes with: kernels that it converts to float32; or, in the
+        products of `Dense` outside of training, integers, to which each row of the
+        input is rounded with a scale of its own. Sums of integers are exact.
 
     Returns
     -------
@@ -144,6 +147,8 @@ def quantize(
         raise unknown("dtype", dtype, _LARGEST, "quantize: ")
     if calibration not in CALIBRATIONS:
         raise unknown("calibration", calibration, CALIBRATIONS, "quantize: ")
+    if products not in PRODUCTS:
+        raise unknown("products", products, PRODUCTS, "quantize: ")
     rank = real(percentile, "percentile")
     if not 0 < rank <= 100:
         raise ValueError(f"percentile must be above 0 and at most 100, got {rank!r}")
@@ -156,9 +161,9 @@ def quantize(
             raise ValueError(f"quantize: {name!r} has a constraint")
         value = model._read_weight(weight.layer, weight.spec_name)
         scales = channel_scales(value, largest, calibration, rank)
-        integers = _rounded(value, scales, largest) + largest
-        by = QuantizedWeight(weight.shape, largest)
-        chosen[name] = by, [scales, integers.astype(np.uint8)]
+        integers = _rounded(value, scales, largest).astype(np.int8)
+        by = QuantizedWeight(weight.shape, products=products == "int8")
+        chosen[name] = by, [scales, integers]
     return model._with_parts(chosen)
 
 

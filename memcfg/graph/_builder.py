@@ -60,6 +60,8 @@ class Builder:
         # dtype in which ops of the forward phase compute, "float32" or "bfloat16":
         # floats of another dtype are cast first. None: the dtype of the inputs.
         self.compute_dtype: str | None = None
+        # weights of which products may be computed from 8-bit integers and scales
+        self.integers: dict[int, tuple[int, int]] = {}
         self._reserved = frozenset(reserved)
         self._tensors: list[Tensor] = []
         self._specs: list[Spec] = []  # of the tensors, without suffix and role

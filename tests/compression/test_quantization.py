@@ -124,6 +124,46 @@ def test_state_is_a_byte_a_weight_and_the_scales():
     assert sum(found.values()) < sum(held(network()).values()) / 3
 
 
+def test_products_of_integers_are_near_those_of_float32():
+    nn.set_random_seed(0)
+    layers = [nn.Dense(200, activation="relu", name="a"), nn.Dense(5, name="b")]
+    model = nn.Sequential([nn.Input((300,)), *layers])
+    model.compile("adam", "mse")
+    x = np.random.default_rng(0).normal(size=(40, 300)).astype(np.float32)
+    of_float32 = quantize(model)
+    of_integers = quantize(model, products="int8")
+    wanted = of_float32.predict(x, batch_size=40, verbose=0)
+    found = of_integers.predict(x, batch_size=40, verbose=0)
+    assert not np.array_equal(found, wanted)
+    assert np.abs(found - wanted).max() < 0.05 * wanted.std()
+    # No float32 kernel is there: a byte a weight, and what a layer computes.
+    peak = of_integers.plan(40, program="predict").peak_bytes
+    assert peak < model.plan(40, program="predict").peak_bytes / 2
+    # Training computes in float32, as without, and changes the scales.
+    y = np.zeros((40, 5), np.float32)
+    for each in (of_float32, of_integers):
+        each.fit(x, y, batch_size=20, epochs=2, shuffle=False, verbose=0)
+        report = each.memory_report(verify=True)
+        assert report.measured_peak_bytes == report.predicted_peak_bytes
+    for one, other in zip(kernels(of_float32), kernels(of_integers), strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+def test_products_are_those_of_rounded_rows_and_integers():
+    rng = np.random.default_rng(0)
+    integers = rng.integers(-127, 128, (30, 7)).astype(np.int8)
+    integers[0] = 127  # so that the scales are exact
+    scales = np.float32(2.0 ** rng.integers(-6, 2, 7))
+    model = nn.Sequential([nn.Input((30,)), nn.Dense(7, use_bias=False)])
+    model.set_weights([integers * scales])
+    made = quantize(model, calibration="minmax", products="int8")
+    np.testing.assert_array_equal(made.get_weights()[0], integers * scales)
+    x = rng.normal(size=(16, 30)).astype(np.float32)
+    wanted = np.empty((16, 7), np.float32)
+    mc.ops.op_type("dense_int8").numpy({}, [x, integers, scales], [wanted])
+    np.testing.assert_array_equal(made.predict_on_batch(x), wanted)
+
+
 def test_a_channel_of_zeros_stays():
     model = network()
     model.layers[0].kernel.assign(np.zeros((3, 3, 2, 6), np.float32))
@@ -136,6 +176,7 @@ def test_a_channel_of_zeros_stays():
         ({"dtype": "int2"}, "quantize: unknown dtype 'int2'"),
         ({"calibration": "max"}, "unknown calibration"),
         ({"percentile": 0}, "above 0 and at most 100"),
+        ({"products": "float16"}, "unknown products"),
     ],
 )
 def test_what_is_refused(options, message):

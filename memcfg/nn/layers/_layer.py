@@ -620,6 +620,9 @@ class Scope:
         if whole is not None:
             return whole
         operands = self._promoted(kind, inputs)
+        if kind == "dense" and operands[1] in self.builder.integers:
+            x, kernel = operands
+            kind, operands = "dense_int8", (x, *self.builder.integers[kernel])
         name = f"{self.name}/{label}"
         return self.builder.apply(kind, operands, attributes, name=name)
 
