@@ -6,7 +6,7 @@ and the peak of its plan. Asserts that errors are a few percent, and no time.
 What was expected: a quarter of the memory, and times between those of reading a quarter
 of the bytes (few rows) and of products at four times the rate (many rows).
 
-What was found: memory as expected, and 1.2 to 5 times as fast, on a busy machine. For
+What was found: memory as expected, and 1.1 to 2.5 times as fast, on a busy machine. For
 few rows oneDNN spends the time on the order of the kernel (0.2 times as fast for 1 x
 4096 x 4096), which is why up to four rows have a loop of their own.
 """
