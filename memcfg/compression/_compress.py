@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 import warnings
 from collections.abc import Mapping
@@ -18,9 +19,11 @@ from memcfg.compression._measure import arguments_of, measure, metric_of
 from memcfg.compression._pruning import density_schedule, prune
 from memcfg.compression._rate_distortion import quantize_by_rate
 from memcfg.compression._sharing import share_weights
+from memcfg.compression._sparse_bytes import count_fillers, sparse_bytes
 from memcfg.compression._stage_report import Report, Stage, WeightSummary
 from memcfg.compression._strip import strip
 from memcfg.compression.coding import Coding
+from memcfg.compression.coding._coding import MAX_INDEX_BITS
 from memcfg.nn._argument_checks import integer, nonnegative
 
 if TYPE_CHECKING:
@@ -32,7 +35,7 @@ __all__ = ["compress"]
 
 QUANTIZERS = ("k_means", "rate")
 _ROUNDS = 12  # of halving the density
-_REPEATS = 5  # of a timed step
+_REPEATS = 11  # of a timed step
 _BITS = 5  # that are tried first; then fewer, or more, while they help
 _FEWER_BITS, _MORE_BITS = (4, 3, 2), (6, 7, 8)
 
@@ -237,11 +240,13 @@ class _Run:
         return best, accuracy
 
     def note(self, name: str, model: Model, accuracy: float) -> None:
-        """Measure a model as a stage; the first one has the bytes of its weights."""
+        """Measure a model as a stage."""
         model.close()  # one has memory at a time
         plain = strip(model)
         nbytes = sum(4 * each.size for each in plain.get_weights())
-        if self.stages:
+        if name == "pruned":
+            nbytes = sum(map(_pruned_bytes, plain.get_weights()))
+        elif name == "shared":
             nbytes = self._file(plain, "none").nbytes
         seconds = self._seconds(plain.predict_on_batch)
         peak = plain.plan(self.batch_size, program="predict").peak_bytes
@@ -288,6 +293,16 @@ class _Run:
             predict(batch)
             times.append(time.perf_counter() - begin)
         return float(np.median(times[1:]))
+
+
+def _pruned_bytes(weight: Any) -> int:
+    """Return the bytes of what is left of a weight, with the best bits of indices."""
+    indices = np.flatnonzero(weight)
+    sizes = [
+        sparse_bytes(len(indices) + count_fillers(indices, bits), 32, bits)
+        for bits in range(1, MAX_INDEX_BITS + 1)
+    ]
+    return math.ceil(min(*sizes, 4 * weight.size))
 
 
 def _first_batch(x: Any, size: int) -> Any:

@@ -21,7 +21,9 @@ class Stage(NamedTuple):
     name : str
         The stage: ``"given"``, ``"pruned"``, ``"shared"`` or ``"coded"``.
     nbytes : int
-        The bytes of a file of the model: of the first stage, those of the weights.
+        Of the given model, the bytes of its weights; of the pruned one, those of what
+        is left, with indices, by the formula of the paper; of others, those of a file,
+        whose codes have fixed widths if it is shared.
     accuracy : float
         What must not fall, as `evaluate` measures it.
     seconds : float
