@@ -302,7 +302,8 @@ def _pruned_bytes(weight: Any) -> int:
         sparse_bytes(len(indices) + count_fillers(indices, bits), 32, bits)
         for bits in range(1, MAX_INDEX_BITS + 1)
     ]
-    return math.ceil(min(*sizes, 4 * weight.size))
+    least: float = min(*sizes, 4 * weight.size)
+    return math.ceil(least)
 
 
 def _first_batch(x: Any, size: int) -> Any:
