@@ -333,3 +333,22 @@ def test_what_cannot_be_pruned_is_refused():
     own.compile("sgd", "mse")
     with pytest.raises(ValueError, match="steps of its own"):
         prune(own, 0.1)
+
+
+@pytest.mark.parametrize("shard", [None, "gradients", "parameters"])
+def test_workers_train_a_pruned_model_together(shard):
+    x, y = data()
+    alone, together = prune(network("sgd"), 0.3), prune(network("sgd"), 0.3)
+    options = {"batch_size": 16, "epochs": 2, "shuffle": False, "verbose": 0}
+    alone.fit(x, y, **options)
+    given = {"training_mode": "all_reduce", "shard": shard}
+    with mc.parallel.ParallelWrapper(together, 2, **given) as wrapper:
+        wrapper.fit(x, y, **options)
+        within = together.get_weights()
+    for one, other in zip(alone.get_weights(), together.get_weights(), strict=True):
+        np.testing.assert_allclose(other, one, rtol=1e-5, atol=1e-6)
+    assert all(map(np.array_equal, within, together.get_weights()))
+    for one, other in zip(
+        kernels(alone).values(), kernels(together).values(), strict=True
+    ):
+        np.testing.assert_array_equal(one == 0, other == 0)
