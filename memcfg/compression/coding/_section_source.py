@@ -121,7 +121,7 @@ class SectionSource:
             out[:] = np.frombuffer(self._pieces[section], np.uint8)
             return
         read = os.preadv(self._handle.fileno(), [out.data], row.offset)
-        if read < row.nbytes or crc32c(out) != row.checksum:
+        if read < row.nbytes or crc32c(out.data) != row.checksum:
             raise FormatError(
                 f"{self._file.path} is damaged: the checksum of {weight.key!r} does "
                 "not match"

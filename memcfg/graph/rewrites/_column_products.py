@@ -192,7 +192,7 @@ def _parts(graph: Graph) -> dict[int, tuple[int, ...]]:
     One that is read whole is its only part.
     """
     reads = {op.outputs[1] for op in graph.ops if op.type in READS}
-    result = {
+    result: dict[int, tuple[int, ...]] = {
         each: (each,) for each in reads if len(graph.tensors[each].shape or ()) == 2
     }
     for op in graph.ops:
