@@ -73,7 +73,23 @@ def add_source(name: str, source: Source) -> None:
 
 
 def source_of(name: str) -> Source:
-    """Return a source by its name; KernelError if it does not exist any more."""
+    """Return a source by its name.
+
+    Parameters
+    ----------
+    name : str
+        As of `add_source`.
+
+    Returns
+    -------
+    Source
+        The source.
+
+    Raises
+    ------
+    KernelError
+        If there is none, or it exists no more.
+    """
     try:
         return _sources[name]
     except KeyError:
