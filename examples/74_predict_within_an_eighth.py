@@ -47,5 +47,5 @@ with TemporaryDirectory() as folder:
 print(f"weights: {dense:,} bytes, in a file of {small.nbytes:,}")
 print(f"limit: {limit:,} bytes; peak: {report.measured_peak_bytes:,}, as predicted")
 assert report.measured_peak_bytes == report.predicted_peak_bytes <= limit
-assert np.array_equal(outputs, expected)
-print("every output has the bits of the dense model's")
+assert np.allclose(outputs, expected, rtol=1e-4, atol=1e-4)
+print(f"greatest difference of an output: {np.abs(outputs - expected).max():.1e}")

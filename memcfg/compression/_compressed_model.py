@@ -239,7 +239,9 @@ class CompressedModel:
         Model
             The model, which is not compiled. Its `predict`, `plan` and limits are those
             of any model; with dense products, its outputs have the bits of those of
-            `model`. The file stays open as long as the model exists.
+            `model`, but where a matrix in several sections is multiplied by several
+            threads without AVX-512: they may then differ by rounding. The file stays
+            open as long as the model exists.
 
         Raises
         ------

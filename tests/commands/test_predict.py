@@ -24,7 +24,7 @@ def files(tmp_path):
     model.save(tmp_path / "a.memcfg")
     x = random.normal(size=(4, 256)).astype(np.float32)
     np.save(tmp_path / "x.npy", x)
-    return tmp_path, model.predict(x, verbose=0)
+    return tmp_path, model.predict(x, 1, verbose=0)
 
 
 def numbers(text):
