@@ -13,16 +13,16 @@ import numpy as np
 
 from memcfg._caller import outside
 from memcfg._checks import unknown
-from memcfg.compression._choice import compressible, plain_steps
+from memcfg.compression._choice import compressible, plain_steps, settings_of
 from memcfg.compression._compressed_model import CompressedModel
 from memcfg.compression._measure import arguments_of, measure, metric_of
-from memcfg.compression._pruning import density_schedule, prune
-from memcfg.compression._rate_distortion import quantize_by_rate
-from memcfg.compression._sharing import share_weights
+from memcfg.compression._pruning import density_of, density_schedule, prune
+from memcfg.compression._rate_distortion import quantize_by_rate, step_of
+from memcfg.compression._sharing import bits_of, share_weights
 from memcfg.compression._sparse_bytes import count_fillers, sparse_bytes
 from memcfg.compression._stage_report import Report, Stage, WeightSummary
 from memcfg.compression._strip import strip
-from memcfg.compression.coding import Coding
+from memcfg.compression.coding import Coding, encode
 from memcfg.compression.coding._coding import MAX_INDEX_BITS
 from memcfg.nn._argument_checks import integer, nonnegative
 
@@ -112,6 +112,8 @@ def compress(
         If an argument is invalid, or the model does not measure the metric.
     RuntimeError
         If the model is not compiled.
+    MissingDependencyError
+        If the coder is the range coder, and constriction is not installed.
     InfeasiblePlanError
         If a step does not fit the limit of the device.
 
@@ -127,8 +129,18 @@ def compress(
     """
     if quantizer not in QUANTIZERS:
         raise unknown("quantizer", quantizer, QUANTIZERS, "compress: ")
-    compressible(model, "compress")
+    found = compressible(model, "compress")
     plain_steps(model, "compress")
+    # What is wrong is said before anything is trained.
+    for given, check, what in (
+        (density, density_of, "density"),
+        (bits, bits_of, "bits"),
+        (step, step_of, "step"),
+    ):
+        if given is not None:
+            settings_of(found, given, check, f"compress: {what}")
+    nonnegative(rate_weight, "rate_weight")
+    encode(np.zeros(1, np.float32), coder=coder)
     loss = nonnegative(max_accuracy_loss, "max_accuracy_loss")
     held_out = data if validation_data is None else validation_data
     size = integer(batch_size, "batch_size")

@@ -16,7 +16,7 @@ from memcfg.nn._argument_checks import integer, real
 if TYPE_CHECKING:
     from memcfg.nn import Model
 
-__all__ = ["density_schedule", "prune", "pruned_value", "survivors"]
+__all__ = ["density_of", "density_schedule", "prune", "pruned_value", "survivors"]
 
 STRUCTURES = ("element", "filter", "row")
 SCOPES = ("layer", "global")
@@ -90,7 +90,7 @@ def prune(
             raise unknown(what, value, known, "prune: ")
     found = compressible(model, "prune")
     plain_steps(model, "prune")
-    densities = settings_of(found, density, _checked, "prune: density")
+    densities = settings_of(found, density, density_of, "prune: density")
     values = {
         name: model._read_weight(found[name].layer, found[name].spec_name)
         for name in densities
@@ -132,7 +132,7 @@ def survivors(value: Any, mask: Any = None) -> tuple[SparseWeight, list[Any]]:
 
 def pruned_value(value: Any, density: Any, structure: str) -> Any:
     """Return a copy of a weight with its smallest elements or slices 0."""
-    share = _checked(density, "a density")
+    share = density_of(density, "a density")
     if structure not in STRUCTURES:
         raise unknown("structure", structure, STRUCTURES)
     return np.where(_mask(_scores(value, structure), share), value, np.float32(0))
@@ -173,14 +173,14 @@ def density_schedule(density: float, steps: int, begin: float = 1.0) -> list[flo
     >>> [round(each, 3) for each in compression.density_schedule(0.1, 3)]
     [0.367, 0.133, 0.1]
     """
-    end, start = _checked(density, "density"), _checked(begin, "begin")
+    end, start = density_of(density, "density"), density_of(begin, "begin")
     count = integer(steps, "steps")
     if end > start:
         raise ValueError(f"density must be at most begin, {start}, got {end}")
     return [end + (start - end) * (1 - i / count) ** 3 for i in range(1, count + 1)]
 
 
-def _checked(value: Any, what: str) -> float:
+def density_of(value: Any, what: str) -> float:
     """Return a density."""
     number = real(value, what)
     if not 0 < number <= 1:

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from memcfg.nn import Model
 
-__all__ = ["Quantized", "quantize_by_rate", "rate_distortion"]
+__all__ = ["Quantized", "quantize_by_rate", "rate_distortion", "step_of"]
 
 _CONTEXTS = 3  # by how many of the two entries before are not 0
 _ROUNDS = 30  # of choices and of the statistics that they lead to
@@ -85,7 +85,7 @@ def quantize_by_rate(
     """
     found = compressible(model, "quantize_by_rate")
     plain_steps(model, "quantize_by_rate")
-    steps = settings_of(found, step, _positive, "quantize_by_rate: step")
+    steps = settings_of(found, step, step_of, "quantize_by_rate: step")
     chosen = {}
     for name, share in steps.items():
         weight = found[name]
@@ -143,7 +143,7 @@ def rate_distortion(
     >>> compression.rate_distortion(x, 1.0, 0.2).levels.tolist()
     [0, 0, 1, 0, 0, 0, 1, 0]
     """
-    width = _positive(step, "step")
+    width = step_of(step, "step")
     weight = nonnegative(rate_weight, "rate_weight")
     given = np.asarray(values, np.float32)
     if not np.isfinite(given).all():
@@ -220,7 +220,7 @@ def _held(value: Any, levels: Any, width: float, name: str) -> Any:
     return shared(known * np.float32(width), codes.astype(np.int32), *where)
 
 
-def _positive(value: Any, what: str) -> float:
+def step_of(value: Any, what: str) -> float:
     """Return a number above 0."""
     number = real(value, what)
     if number <= 0:

@@ -126,7 +126,14 @@ def test_what_is_refused(digits, trained):
         compress(trained, train, -0.1)
     with pytest.raises(ValueError, match=r"compile it with metrics=\['accuracy'\]"):
         compress(network(metrics=()), train)
-    with pytest.raises(ValueError, match="coder must be one of"):
-        compress(trained, train, coder="zip")
+    for options, message in (
+        ({"coder": "zip"}, "coder must be one of"),
+        ({"bits": 17}, "bits must be at most 16"),
+        ({"density": {"c": 0.1}}, "'c' is none of a/kernel, b/kernel"),
+        ({"step": 0}, "step must be above 0"),
+        ({"rate_weight": -1}, "rate_weight must be zero or more"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            compress(trained, None, **options)
     with pytest.raises(RuntimeError, match="compile"):
         compress(nn.Sequential([nn.Input((64,)), nn.Dense(10)]), train)
