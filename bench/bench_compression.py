@@ -14,7 +14,7 @@ of accuracy, and more with quantisation by rate.
 What was found: 41 and 37 times at the densities of the paper, since codebooks and
 biases are a larger part of 5-bit codes than of the paper's; the accuracy rises by half
 a point. Half as many weights in LeNet-5, and seven tenths in LeNet-300-100, are enough
-for the accuracy of dense training, and quantisation by rate then gives 67 and 79 times.
+for the accuracy of dense training, and quantisation by rate then gives 67 and 80 times.
 A range coder is no smaller than Huffman codes: quantisation leaves little to adapt to.
 """
 
