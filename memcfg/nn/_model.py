@@ -874,7 +874,7 @@ class Model(FixedAttributes, Configured):
             times=get_times(times, modes),
             on_oom=get_on_oom(on_oom, batch_statistics),
         )
-        own = self._has_own_steps or compiled.goals.updates_itself
+        own = self._is_stepped(compiled)
         if own and modes != PLANNED:
             raise ValueError(
                 f"{type(self).__name__} has steps of its own, which are planned: leave "
@@ -896,7 +896,7 @@ class Model(FixedAttributes, Configured):
                 self._gather()
                 self._own = None
             compiled.optimizer._check_free(self)
-            if self._network is not None and compiled.goals.loss is not None:
+            if self._network is not None and not compiled.goals.are_none:
                 resolve(compiled.goals, self._network)
             self._configure(compiled)
             if before is not None:
@@ -2419,7 +2419,7 @@ class Model(FixedAttributes, Configured):
         """
         x, y, sample_weight = unpack_x_y_sample_weight(data)
         y_pred = self(x, training=True)
-        loss = self.compute_loss(x, y, y_pred, sample_weight, training=True)
+        loss = self._loss_of(x, y, y_pred, sample_weight, training=True)
         own = self._default_steps()
         own.track(loss, x)
         own.descend(loss)
@@ -2440,9 +2440,17 @@ class Model(FixedAttributes, Configured):
         """
         x, y, sample_weight = unpack_x_y_sample_weight(data)
         y_pred = self(x, training=False)
-        loss = self.compute_loss(x, y, y_pred, sample_weight, training=False)
+        loss = self._loss_of(x, y, y_pred, sample_weight, training=False)
         self._default_steps().track(loss, x)
         return self.compute_metrics(x, y, y_pred, sample_weight)
+
+    def _loss_of(self, *args: Any, training: bool) -> Any:
+        """Call `compute_loss`, whose overrides need not take `training`."""
+        takes = inspect.signature(self.compute_loss).parameters
+        kinds = {each.kind for each in takes.values()}
+        if "training" in takes or inspect.Parameter.VAR_KEYWORD in kinds:
+            return self.compute_loss(*args, training=training)
+        return self.compute_loss(*args)
 
     def predict_step(self, data: Any) -> Any:
         """Predict a batch; a subclass overrides this for a step of its own.
@@ -2466,7 +2474,7 @@ class Model(FixedAttributes, Configured):
         """
         compiled = self._parts.config
         if compiled is not None:
-            runs = self._has_own_steps or compiled.goals.updates_itself
+            runs = self._is_stepped(compiled)
         else:
             predicts = type(self).predict_step is Model.predict_step
             runs = self._has_own_steps and not predicts
@@ -2480,8 +2488,7 @@ class Model(FixedAttributes, Configured):
 
     def _require_built_in_steps(self, what: str) -> None:
         compiled = self._config
-        own = compiled is not None and compiled.goals.updates_itself
-        if self._has_own_steps or own:
+        if compiled is not None and self._is_stepped(compiled):
             raise NotImplementedError(
                 f"{what} is for the built-in steps: {type(self).__name__} has steps of "
                 "its own, and plan(batch_size, limit) says what they take"
@@ -2493,10 +2500,23 @@ class Model(FixedAttributes, Configured):
             raise RuntimeError(
                 f"{what} needs a compiled model: call compile(optimizer, loss) first"
             )
-        own = self._has_own_steps or result.goals.updates_itself
-        if what in _MINIMISE and result.goals.loss is None and not own:
+        unknown = result.goals.loss is None and not self._is_stepped(result)
+        if what in _MINIMISE and unknown:
             raise no_loss()
         return result
+
+    def _is_stepped(self, compiled: CompileConfig) -> bool:
+        """Return whether steps are functions, and not those of a `Session`.
+
+        So are those of a subclass or with a metric of the user's, and those of a model
+        whose only losses are of `add_loss`.
+        """
+        if self._has_own_steps or compiled.goals.updates_itself:
+            return True
+        if compiled.goals.loss is not None or self._network is None:
+            return False
+        adds: bool = Variable.functions.adds_losses(self)
+        return adds
 
     def _built_network(self) -> Network:
         result = self._network

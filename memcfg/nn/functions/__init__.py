@@ -10,7 +10,7 @@ from memcfg.nn.functions._derivatives import (
     value_and_grad,
 )
 from memcfg.nn.functions._function import Function, function
-from memcfg.nn.functions._losses import losses_of
+from memcfg.nn.functions._losses import adds_losses, losses_of
 from memcfg.nn.functions._measures import measure, result_of
 from memcfg.nn.functions._of_number import OfNumber
 from memcfg.nn.functions._own_steps import OwnSteps
@@ -28,6 +28,7 @@ class _Functions:
     """What weights, layers and ops ask of functions."""
 
     def __init__(self) -> None:
+        self.adds_losses = adds_losses
         self.assign = assign
         self.apply_gradients = apply_gradients
         self.at_once = at_once

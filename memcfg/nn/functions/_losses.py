@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from memcfg.nn.functions._recorder import Recording
     from memcfg.nn.layers._layer import SymbolicTensor
 
-__all__ = ["losses_of"]
+__all__ = ["adds_losses", "losses_of"]
 
 
 class LossesOfCall(Layer):
@@ -55,6 +55,13 @@ def losses_of(model: Any) -> list[SymbolicTensor]:
     own = model._as_layer()
     parts = [own] if _last(own, recording) else own._sublayers()
     return [loss for part in parts for loss in _losses_of_part(part, recording)]
+
+
+def adds_losses(model: Any) -> bool:
+    """Return whether calls of a model's layers, or the model, add to the loss."""
+    network = model._built_network()
+    leaves = (leaf for layer in network.layers for _, leaf in layer._leaves())
+    return bool(network.losses) or any(map(_adds, leaves))
 
 
 def _last(layer: Layer, recording: Recording) -> Node | None:

@@ -14,7 +14,7 @@ from memcfg.nn.functions._function import Function
 from memcfg.nn.functions._function_state import FunctionState
 from memcfg.nn.functions._measures import MetricResult
 from memcfg.nn.functions._recorder import recorded
-from memcfg.nn.layers._layer import SymbolicTensor, filled_in, pattern
+from memcfg.nn.layers._layer import SymbolicTensor, Variable, filled_in, pattern
 from memcfg.nn.metrics import Mean
 from memcfg.nn.training._objectives import resolve
 
@@ -103,7 +103,7 @@ class OwnSteps:
     def objectives(self) -> Objectives | None:
         """The losses and metrics of `compile`; None without any, or before shapes."""
         network = self._owner()._network
-        if network is None or self._compiled.goals.loss is None:
+        if network is None or self._compiled.goals.are_none:
             return None
         if self._resolved is None:
             self._resolved = resolve(self._compiled.goals, network)
@@ -138,12 +138,13 @@ class OwnSteps:
                 f"got {made!r}"
             )
         for key, value in made.items():
-            if not isinstance(value, SymbolicTensor | MetricResult | float | int):
+            known = SymbolicTensor | Variable | MetricResult | float | int
+            if not isinstance(value, known):
                 raise TypeError(
                     f"{type(model).__name__}.{name} must return numbers, got {key!r}: "
                     f"{value!r}"
                 )
-            if isinstance(value, SymbolicTensor) and value.shape:
+            if isinstance(value, SymbolicTensor | Variable) and value.shape:
                 raise ValueError(
                     f"{type(model).__name__}.{name} must return scalars, got {key!r} "
                     f"of shape {value.shape}"
@@ -151,11 +152,11 @@ class OwnSteps:
         return made, list(recorded(name).losses)
 
     def compiled_metrics(self) -> list[Metric]:
-        """Return the mean loss and the metrics of `compile`, if there are losses."""
-        if self._compiled.goals.loss is None:
-            return [self.loss_tracker] if self._tracks else []
+        """Return the mean loss, if there are losses, and the metrics of `compile`."""
+        tracks = self._tracks or self._compiled.goals.loss is not None
         gauges = () if self.objectives is None else self.objectives.gauges
-        return [self.loss_tracker, *(gauge.metric for gauge in gauges)]
+        means = [self.loss_tracker] if tracks else []
+        return [*means, *(gauge.metric for gauge in gauges)]
 
     def metric_names(self) -> dict[int, str]:
         """Return the names of the metrics of `compile` in logs, by their ids."""

@@ -15,6 +15,7 @@ from memcfg.nn._argument_checks import (
 )
 from memcfg.nn._random import fixed_seed
 from memcfg.nn.initializers import Initializer, get_initializer
+from memcfg.nn.layers._basic import activate
 from memcfg.nn.layers._conv import INPUTS, convolve
 from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec
 from memcfg.nn.layers._rnn import Unrolled
@@ -200,14 +201,12 @@ class _ConvLSTM(Unrolled, Layer):
         own = self._convolved(scope, hidden, "recurrent_kernel", rate, 1)
         (total,) = scope.apply("add", (z, own))
 
-        def activated(part: int, activation: str | None) -> int:
-            return part if activation is None else scope.apply(activation, (part,))[0]
-
         kinds = [self.recurrent_activation] * 4
         kinds[2] = self.activation
-        i, f, g, o = map(activated, split(scope, total, 4), kinds)
+        parts = zip(split(scope, total, 4), kinds, strict=True)
+        i, f, g, o = (activate(scope, part, kind) for part, kind in parts)
         (carry,) = scope.apply("dual_product", (f, carry, i, g))
-        squashed = activated(carry, self.activation)
+        squashed = activate(scope, carry, self.activation)
         (hidden,) = scope.apply("multiply", (o, squashed))
         return hidden, [hidden, carry]
 

@@ -92,6 +92,7 @@ __all__ = [
     "show_shape",
     "start_of",
     "trace_call",
+    "trace_function",
     "trace_whole",
     "with_mask",
 ]
@@ -2143,6 +2144,12 @@ class Variable(FixedAttributes):
         made: Constraint | None = self._spec.constraint
         return made
 
+    def __float__(self) -> float:
+        return float(self.numpy())
+
+    def __int__(self) -> int:
+        return int(self.numpy())
+
     def numpy(self) -> np.ndarray:
         """Return a copy of the value.
 
@@ -2537,6 +2544,38 @@ def trace_call(
         return values[end]
     # a scalar of the whole batch
     return scope.apply("reshape", (values[end],), {"shape": ()})[0]
+
+
+def trace_function(function: Callable[[Any], Any], scope: Scope, x: int) -> int:
+    """Append a user's function of a layer's tensor, such as an activation, in float32.
+
+    It has no weights, and its result has the shape of the tensor.
+    """
+    builder = scope.builder
+    name = getattr(function, "__name__", type(function).__name__)
+    what = f"layer {scope.name!r}: the activation {name!r}"
+    shape = builder.shape(x)[1:]
+    layer = input_layer(shape, scope.dtype(x))
+    start = Node(layer, (), [(shape, layer.dtype)]).outputs[0]
+    with calling(scope.training, [start]):
+        end = function(start)
+    if not isinstance(end, SymbolicTensor) or end.sample_shape != shape:
+        raise TypeError(
+            f"{what} must return a symbolic tensor of shape {start.shape}, made from "
+            f"its argument, got {end!r}"
+        )
+    check_ends([end], [start], what)
+    calls = calls_to([end])
+    if any(leaf._weight_specs for node in calls for _, leaf in node.layer._leaves()):
+        raise ValueError(f"{what} has weights: call it as a layer of its own")
+    inner = Scope(
+        builder, f"{scope.name}/{name}", {}, training=scope.training, step=scope.step
+    )
+    dtype, builder.compute_dtype = builder.compute_dtype, None
+    values = {start: builder.cast(x, scope.dtype(x))}
+    inner.trace(calls, values, {})
+    builder.compute_dtype = dtype
+    return builder.cast(values[end], builder.dtype(x))
 
 
 def start_of(shape: tuple[int, ...], dtype: str) -> SymbolicTensor:
