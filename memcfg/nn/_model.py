@@ -417,8 +417,9 @@ class Model(FixedAttributes, Configured):
             else:
                 given = constants if isinstance(inputs, list | tuple) else constants[0]
             return self._as_layer()(given, training=training)
-        if training:  # with dropout, and moving averages that move
-            mode = {"training": True}
+        if training or Variable.functions.is_taped():
+            # with dropout, and moving averages that move
+            mode = {"training": True} if training else {}
             return Variable.functions.at_once(self._as_layer(), (inputs,), mode)
         return self.predict_on_batch(inputs)
 
@@ -2474,7 +2475,9 @@ class Model(FixedAttributes, Configured):
         """
         compiled = self._parts.config
         if compiled is not None:
-            runs = self._is_stepped(compiled)
+            goals = compiled.goals  # a call of Python less in each step
+            runs = self._has_own_steps or goals.updates_itself
+            runs = runs or (goals.loss is None and self._is_stepped(compiled))
         else:
             predicts = type(self).predict_step is Model.predict_step
             runs = self._has_own_steps and not predicts

@@ -27,6 +27,7 @@ from memcfg.nn.layers._layer import (
     Layer,
     SymbolicTensor,
     Variable,
+    array_of,
     operation,
     trace_call,
 )
@@ -382,7 +383,7 @@ class Loss(FixedAttributes, Configured):
         """
         given = [y_true, y_pred, *(() if sample_weight is None else (sample_weight,))]
         if not any(isinstance(each, SymbolicTensor) for each in given):
-            arrays = [np.asarray(each) for each in given]
+            arrays = list(map(array_of, given))
             return Variable.functions.at_once(self._of_tensors, arrays, {})
         for place, each in enumerate(given):
             if not isinstance(each, SymbolicTensor):
@@ -1793,7 +1794,7 @@ def of_samples(kind: Any, required: Sequence[str] = ()) -> Callable[..., Any]:
     def call(*args: Any, **options: Any) -> Any:
         given = signature.bind(*args, **options).arguments
         tensors = [
-            each if isinstance(each, SymbolicTensor | Variable) else np.asarray(each)
+            each if isinstance(each, SymbolicTensor | Variable) else array_of(each)
             for each in map(given.pop, names)
         ]
         return traced(*tensors, **given)

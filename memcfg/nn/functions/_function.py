@@ -274,6 +274,11 @@ class Function:
         """How often the function has been traced."""
         return self._number
 
+    @property
+    def run_count(self) -> int:
+        """How often programs have run that update no weights, by which they draw."""
+        return 0 if self._state is None else self._state.run_count
+
     def close(self) -> None:
         """Free the memory of the function; the values of weights are kept."""
         with self._lock.turn():

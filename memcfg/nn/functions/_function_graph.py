@@ -219,7 +219,13 @@ class _Trace:
             spec = (layer.weight_specs or ())[index]
             self.values[tensor] = self.weights[self.names[layer, spec.name]]
         scope = self._scope()
+        left = list(reversed(self.calls.recording.segments))
         for node in self.calls.nodes:
+            if left and node.order > left[-1][0]:
+                while left and node.order > left[-1][0]:
+                    _, number = left.pop()
+                self._calls = {}
+                scope = self._scope(number)
             if isinstance(node.layer, Update):
                 self._move(scope)
                 self._update(node, node.layer)
@@ -231,8 +237,16 @@ class _Trace:
         self._move(scope)
         return [self._output(each) for each in self.calls.ends]
 
-    def _scope(self) -> Scope:
-        """Return a scope of calls that read the newest weights."""
+    def _scope(self, number: int | None = None) -> Scope:
+        """Return a scope of calls that read the newest weights.
+
+        They draw by the number of the run, or by the one that is given.
+        """
+
+        def fixed() -> int:
+            value = {"shape": (), "value": number, "dtype": "int64"}
+            return self.builder.apply("fill", (), value)[0]
+
         newest = {name: self.new.get(name, each) for name, each in self.weights.items()}
         aliases = {other: newest[name] for other, name in self.spec.aliases.items()}
         return Scope(
@@ -240,12 +254,14 @@ class _Trace:
             "",
             newest | aliases,
             training=False,
-            step=self.step,
+            step=self.step if number is None else fixed,
             calls=self._calls,
         )
 
     def _move(self, scope: Scope) -> None:
         """Append the moving averages that calls have asked for."""
+        if not self.calls.recording.moves:
+            return
         moves = [
             (self.spec.aliases.get(name, name), value, momentum)
             for name, value, momentum in scope.moving

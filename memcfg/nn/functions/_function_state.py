@@ -121,7 +121,7 @@ class FunctionState:
         self._calls: dict[str, Calls] = {}  # by label, least recently used first
         self._executor: Executor | None = None
         self._on_host: dict[str, _Array] = {}
-        self._numbers = 0  # of calls, by which layers draw
+        self.run_count = 0  # of runs without updates, by which layers draw
         self._names: dict[tuple[Layer, str], Weight] = {}
         self._ready: dict[str, _Ready] = {}  # programs that have run
 
@@ -270,10 +270,10 @@ class FunctionState:
                 arguments,
                 ready.optimizers[0]._iterations.value
                 if ready.optimizers
-                else self._numbers,
+                else self.run_count,
             )
             finished = ready.program.run(guard=guard)
-            self._numbers += not ready.optimizers
+            self.run_count += not ready.optimizers
             for optimizer in ready.optimizers if finished else ():
                 optimizer._iterations.advance()
             return finished, [np.array(each) for each in ready.outputs]

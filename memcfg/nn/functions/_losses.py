@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from memcfg.nn.functions._recorder import recorded
+from memcfg.nn.functions._eager_tape import active_tape
+from memcfg.nn.functions._recorder import current, recorded, resumed
 from memcfg.nn.layers._layer import Layer, Node, Scope, Variable
 from memcfg.nn.layers._operators import Applied
 from memcfg.nn.training._tracing import penalty
@@ -51,6 +52,11 @@ def losses_of(model: Any) -> list[SymbolicTensor]:
     What the call adds is one sum, and each regularizer of a weight is another loss. If
     only parts of the model are called, these are the losses of the last call of each.
     """
+    tape = active_tape()
+    if current() is None and tape is not None:
+        with resumed(tape.recording):
+            found = losses_of(model)
+        return tape.computed(found)
     recording = recorded(f"{type(model).__name__}.losses")
     own = model._as_layer()
     parts = [own] if _last(own, recording) else own._sublayers()

@@ -64,7 +64,7 @@ class Dense(_Adaptable):
     def __init__(
         self,
         units: int,
-        activation: str | None = None,
+        activation: Any = None,
         use_bias: bool = True,
         kernel_initializer: Any = "glorot_uniform",
         bias_initializer: Any = "zeros",

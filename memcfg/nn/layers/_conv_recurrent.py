@@ -55,7 +55,7 @@ class _ConvLSTM(Unrolled, Layer):
 
     __slots__ = _SLOTS
 
-    activation: str | None
+    activation: Any
     bias_initializer: Initializer
     dilation_rate: tuple[int, ...]
     dropout: float
@@ -63,7 +63,7 @@ class _ConvLSTM(Unrolled, Layer):
     kernel_initializer: Initializer
     kernel_size: tuple[int, ...]
     padding: str
-    recurrent_activation: str | None
+    recurrent_activation: Any
     recurrent_dropout: float
     recurrent_initializer: Initializer
     strides: tuple[int, ...]
@@ -82,8 +82,8 @@ class _ConvLSTM(Unrolled, Layer):
         padding: str = "valid",
         data_format: str | None = None,
         dilation_rate: Any = 1,
-        activation: str | None = "tanh",
-        recurrent_activation: str | None = "sigmoid",
+        activation: Any = "tanh",
+        recurrent_activation: Any = "sigmoid",
         use_bias: bool = True,
         kernel_initializer: Any = "glorot_uniform",
         recurrent_initializer: Any = "orthogonal",

@@ -132,7 +132,7 @@ class EinsumDense(_Adaptable):
         self,
         equation: str,
         output_shape: Any,
-        activation: str | None = None,
+        activation: Any = None,
         bias_axes: str | None = None,
         kernel_initializer: Any = "glorot_uniform",
         bias_initializer: Any = "zeros",

@@ -75,6 +75,7 @@ __all__ = [
     "WeightSpec",
     "WeightTensor",
     "add_loss",
+    "array_of",
     "call_mode",
     "calling",
     "calls_to",
@@ -193,7 +194,7 @@ def _without_variables(args: Any, options: Any) -> Any:
                 "which training leaves as it is: read it in the `call` of a layer that "
                 "has its layer as an attribute"
             )
-    return filled_in(given, [w.numpy() if s is None else s for w, s in symbols])
+    return filled_in(given, [_value_of(w) if s is None else s for w, s in symbols])
 
 
 def is_whole(value: Any) -> bool:
@@ -206,6 +207,11 @@ def are_arrays(*values: Any) -> bool:
     leaves: list[Any] = []
     pattern(values, leaves, (SymbolicTensor, np.ndarray, np.generic))
     return bool(leaves) and not any(isinstance(x, SymbolicTensor) for x in leaves)
+
+
+def array_of(value: Any) -> np.ndarray:
+    """Return an array as it is, which a tape may have seen, or a new one."""
+    return value if isinstance(value, np.ndarray) else np.asarray(value)
 
 
 class SymbolicTensor(FixedAttributes):
@@ -2226,14 +2232,13 @@ class Variable(FixedAttributes):
         symbol = self.functions.symbol(self)
         if symbol is not None:
             return symbol.__array_ufunc__(ufunc, method, *inputs, **options)
-        arrays = [x.numpy() if isinstance(x, Variable) else x for x in inputs]
-        return getattr(ufunc, method)(*arrays, **options)
+        return getattr(ufunc, method)(*map(_value_of, inputs), **options)
 
     def _apply(self, kind: str, a: Any, b: Any) -> Any:
         """Apply an operator to tensors in a function, and to arrays outside of one."""
         if self.functions.symbol(self) is not None:
             return SymbolicTensor.operators.binary(kind, a, b)
-        return getattr(np, kind)(np.asarray(a), np.asarray(b))
+        return getattr(np, kind)(*(array_of(_value_of(each)) for each in (a, b)))
 
     def __add__(self, other: Any) -> Any:
         return self._apply("add", self, other)
@@ -2273,13 +2278,18 @@ class Variable(FixedAttributes):
 
     def __getitem__(self, key: Any) -> Any:
         symbol = self.functions.symbol(self)
-        return self.numpy()[key] if symbol is None else symbol[key]
+        return _value_of(self)[key] if symbol is None else symbol[key]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self.numpy(), dtype)
 
     def __repr__(self) -> str:
         return f"<Variable path={self.path}, shape={self.shape}, dtype={self.dtype}>"
+
+
+def _value_of(value: Any) -> Any:
+    """Return a weight as an array, which a tape may see, and others as they are."""
+    return value.functions.value(value) if isinstance(value, Variable) else value
 
 
 class Place(NamedTuple):

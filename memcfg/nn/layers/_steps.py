@@ -79,11 +79,11 @@ class Step:
 
     __slots__ = ()
 
-    activation: str | None
+    activation: Any
     bias_initializer: Initializer
     dropout: float
     kernel_initializer: Initializer
-    recurrent_activation: str | None
+    recurrent_activation: Any
     recurrent_dropout: float
     recurrent_initializer: Initializer
     units: int
@@ -94,7 +94,7 @@ class Step:
     def _settle(
         self: Any,
         units: int,
-        activation: str | None,
+        activation: Any,
         use_bias: bool,
         initializers: Sequence[Any],
         penalties: dict[str, Any],

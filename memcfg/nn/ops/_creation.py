@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg.nn._argument_checks import constant, integer
-from memcfg.nn.layers._layer import SymbolicTensor, current_call
+from memcfg.nn.layers._layer import SymbolicTensor, Variable, current_call
 from memcfg.nn.layers._operators import Filled
 from memcfg.nn.ops._declaring import described
 from memcfg.nn.ops._shapes import broadcast_to, reshape, stack
@@ -64,8 +64,17 @@ def array(x: Any, dtype: str | None = None) -> Any:
 
 @described
 def convert_to_tensor(x: Any, dtype: str | None = None) -> Any:
-    """Return an array of numbers, or a symbolic tensor as it is."""
-    return array(x, dtype)
+    """Return an array of numbers, which a tape sees, or a symbolic tensor as it is."""
+    if isinstance(x, SymbolicTensor):
+        return x
+    return Variable.functions.watched(x if _is_seen(x, dtype) else array(x, dtype))
+
+
+def _is_seen(x: Any, dtype: Any) -> bool:
+    """Return whether a tape has made an array of the dtype."""
+    if type(x) in (np.ndarray, list, tuple) or not isinstance(x, np.ndarray):
+        return False
+    return dtype is None or x.dtype == dtype
 
 
 @described
