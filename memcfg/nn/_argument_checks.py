@@ -143,7 +143,7 @@ def activation_name(activation: Any, layer: str) -> Any:
     if activation == "linear":
         return None
     if isinstance(activation, str):
-        activation = _ALIASES.get(activation, activation)
+        activation = _ALIASES.get(activation, str(activation))  # also of NumPy's
     known = sorted(
         kind.name for kind in op_types() if kind.formula and kind.formula.is_activation
     )

@@ -104,7 +104,6 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
             "export": _WHOLE,
             "metrics_names": "use fit's history or evaluate(return_dict=True)",
             "loss": "it is an argument of compile",
-            "variables non_trainable_variables": "use weights",
             "add_metric": "pass metrics to compile",
             "compiled": "compile may be called again at any time",
             "fit_generator": "fit takes generators",
@@ -116,7 +115,6 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
         },
         "Layer": {
             "losses": "the losses of a model are Model.losses, in a step of its own",
-            "variables non_trainable_variables": "use weights",
             "add_metric": "pass metrics to compile",
             "add_variable": "use add_weight",
             "cell": "layer.weights has the weights",

@@ -500,7 +500,9 @@ class Model(FixedAttributes, Configured):
             each for layer in layers for each in layer.non_trainable_weights
         )
 
+    variables = weights
     trainable_variables = trainable_weights
+    non_trainable_variables = non_trainable_weights
 
     @property
     def inputs(self) -> list[SymbolicTensor]:
@@ -2445,13 +2447,16 @@ class Model(FixedAttributes, Configured):
         self._default_steps().track(loss, x)
         return self.compute_metrics(x, y, y_pred, sample_weight)
 
-    def _loss_of(self, *args: Any, training: bool) -> Any:
+    def _loss_of(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Any, *, training: bool
+    ) -> Any:
         """Call `compute_loss`, whose overrides need not take `training`."""
+        given = {"x": x, "y": y, "y_pred": y_pred, "sample_weight": sample_weight}
         takes = inspect.signature(self.compute_loss).parameters
         kinds = {each.kind for each in takes.values()}
         if "training" in takes or inspect.Parameter.VAR_KEYWORD in kinds:
-            return self.compute_loss(*args, training=training)
-        return self.compute_loss(*args)
+            given["training"] = training
+        return self.compute_loss(**given)
 
     def predict_step(self, data: Any) -> Any:
         """Predict a batch; a subclass overrides this for a step of its own.

@@ -812,3 +812,12 @@ def test_a_weight_is_a_number_of_python():
     layer = Scale()
     layer.build((None, 3))
     assert float(layer.weights[0]) == int(layer.weights[0]) == 1
+
+
+def test_variables_are_weights():
+    model = nn.Sequential([nn.Input((3,)), nn.Dense(2), nn.BatchNormalization()])
+    for each in (model, model.layers[-1]):
+        for kind in ("", "trainable_", "non_trainable_"):
+            weights = getattr(each, f"{kind}weights")
+            found = getattr(each, f"{kind}variables")
+            assert [w.path for w in found] == [w.path for w in weights]

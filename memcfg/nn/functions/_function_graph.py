@@ -140,7 +140,7 @@ def make_spec(
         for update in calls.updates:
             if update.optimizer is not None:
                 held = by_optimizer.setdefault(update.optimizer, {})
-                for variable in update.variables:
+                for variable in update.updated:
                     held[names[variable._layer, variable.name]] = None
     states = []
     for place, (optimizer, held) in enumerate(by_optimizer.items()):
@@ -279,7 +279,7 @@ class _Trace:
     def _update(self, node: Node, update: Update) -> None:
         """Append the new values of weights."""
         names = [
-            self.names[variable._layer, variable.name] for variable in update.variables
+            self.names[variable._layer, variable.name] for variable in update.updated
         ]
         given = [self.values[each] for each in node.inputs]
         if update.optimizer is None:

@@ -1070,7 +1070,9 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
             return self.weights
         return [each for each in self.weights if not each.trainable]
 
+    variables = weights
     trainable_variables = trainable_weights
+    non_trainable_variables = non_trainable_weights
 
     @property
     def built(self) -> bool:

@@ -88,8 +88,10 @@ def resize(
 ) -> Any:
     """Resize images, as the layer `Resizing`."""
     x, batched = _batch(images, "resize", data_format)
+    height, width = numbers(size, 2, "resize: size")
     layer = Resizing(
-        *numbers(size, 2, "resize: size"),
+        height,
+        width,
         interpolation,
         crop_to_aspect_ratio,
         pad_to_aspect_ratio,
@@ -109,11 +111,11 @@ def _margins(length: int, given: Sequence[Any], names: str) -> tuple[int, int]:
     if [each is None for each in given].count(True) != 1:
         raise ValueError(f"exactly two of {names} must be given, got {tuple(given)}")
     before, after, part = (
-        None if each is None else integer(each, names, 0) for each in given
+        -1 if each is None else integer(each, names, 0) for each in given
     )
-    if before is None:
+    if given[0] is None:
         before = length - after - part
-    elif after is None:
+    elif given[1] is None:
         after = length - before - part
     if min(before, after) < 0 or length - before - after < 1:
         raise ValueError(f"{names}: {tuple(given)} do not fit the length {length}")
@@ -307,7 +309,8 @@ def _bell(size: int, sigma: float) -> np.ndarray:
     """Return a Gaussian window whose sum is 1."""
     x = np.arange(size) - (size - 1) / 2
     window: np.ndarray = np.exp(-0.5 * (x / sigma) ** 2)
-    return window / window.sum()
+    window /= window.sum()
+    return window
 
 
 def _filtered(x: Any, kernels: np.ndarray, padding: str) -> Any:
