@@ -685,7 +685,7 @@ def mish(x):
         lambda a: nn.layers.GRU(5, activation=a),
         lambda a: nn.layers.RNN(nn.layers.SimpleRNNCell(5, activation=a)),
         lambda a: nn.layers.Conv1D(5, 3, activation=a),
-        lambda a: nn.layers.EinsumDense("abc,cd->abd", (None, 5), activation=a),
+        lambda a: nn.layers.EinsumDense("aij,jk->aik", (None, 5), activation=a),
         lambda a: nn.layers.Activation(a),
     ],
 )
@@ -812,6 +812,13 @@ def test_a_weight_is_a_number_of_python():
     layer = Scale()
     layer.build((None, 3))
     assert float(layer.weights[0]) == int(layer.weights[0]) == 1
+
+
+def test_names_of_numpy_are_names():
+    """Such as a search draws."""
+    kind = np.array(["relu", "tanh"])[0]
+    model = nn.Sequential([nn.Input((2,)), nn.Dense(2, kind)])
+    assert (model.predict(np.ones((1, 2)), verbose=0) >= 0).all()
 
 
 def test_variables_are_weights():
