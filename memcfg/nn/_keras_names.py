@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import NoReturn
 
-__all__ = ["ABSENT", "ATTRIBUTES", "METHODS", "NEVER_CALLED", "absent", "reason"]
+__all__ = ["ABSENT", "ATTRIBUTES", "METHODS", "absent", "reason"]
 
 
 _COMPLETE = (
@@ -130,12 +130,8 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
             "minimize": (
                 "use apply in a function: see memcfg.function and memcfg.value_and_grad"
             ),
-            "update_step": "updates are ops: use the most similar optimizer",
         },
     }.items()
-}
-NEVER_CALLED: Mapping[str, Mapping[str, str]] = {
-    "Optimizer": {"update_step": "use the most similar optimizer"},
 }
 
 
