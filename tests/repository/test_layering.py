@@ -60,8 +60,9 @@ REFUSES = {
     "ops": {"_core"},
     "memory": {"graph", "plan"},
 }
-# Public modules that share a name: `experimental` is TensorFlow's, in two rooms.
-NAMESAKES = {"__init__", "experimental"}
+# Public modules that share a name: `experimental` is TensorFlow's, in two rooms, and
+# `image` Keras's, of ops and of preprocessing.
+NAMESAKES = {"__init__", "experimental", "image"}
 CYTHON_IMPORT = re.compile(
     r"^\s*(?:from\s+memcfg(?:\.(?P<under>\w+)\S*|)\s+c?import\s+\(?(?P<names>[\w, ]+)"
     r"|c?import\s+memcfg\.(?P<plain>\w+))",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from memcfg.nn.layers._layer import (
     Scope,
@@ -14,9 +14,6 @@ from memcfg.nn.layers._layer import (
     is_whole,
     start_of,
 )
-
-if TYPE_CHECKING:
-    from memcfg.nn.optimizers._optimizer import Optimizer, Updates
 
 __all__ = [
     "HeldVariable",
@@ -84,7 +81,7 @@ class HeldVariable(Variable):
         self.assign(self - value)
 
 
-def declared(optimizer: Optimizer, variable: HeldVariable) -> list[HeldVariable]:
+def declared(optimizer: Any, variable: HeldVariable) -> list[HeldVariable]:
     """Return the state that the optimizer's `build` makes for one weight."""
     made: list[HeldVariable] = []
     token = _made.set(made)
@@ -114,7 +111,7 @@ def add_state(reference: Any, name: str | None, initializer: Any) -> HeldVariabl
 
 
 def trace_update(
-    optimizer: Optimizer, updates: Updates, name: str, operands: tuple[int, int]
+    optimizer: Any, updates: Any, name: str, operands: tuple[int, int]
 ) -> list[int]:
     """Append the ops of `update_step`; return the new values of weight and state."""
     kind, builder = type(optimizer).__name__, updates.builder
