@@ -54,4 +54,4 @@ for _ in range(3):
     loss.backward()
     optimizer.step()
     print(f"loss {loss.item():.4f}")
-print(model.memory_plan)
+print(mt.get_budget(model).memory_plan)

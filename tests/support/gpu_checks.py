@@ -362,7 +362,7 @@ def compare_budgets(torch, kind, found):
             loss = loss.item()
             peak = torch.cuda.max_memory_allocated() - others
         results.append([loss, *(p.grad for p in module.parameters())])
-        parts[share] = run.predicted_peak_bytes / peak
+        parts[share] = mt.get_budget(run).predicted_peak_bytes / peak
         if limit is not None:
             what = f"PyTorch's {kind.__name__} within a budget"
             found.goal(f"{what}, step's part of it", peak / limit, "<=", 1.0, "x")
@@ -552,14 +552,14 @@ def compare_offloading(torch, kind, found):
         loss, peak, seconds = several_steps(torch, run, x, y)
         peak -= others
         results.append([loss, *(p.grad for p in module.parameters())])
-        predicted = run.predicted_peak_bytes / peak
-        plan = run.memory_plan
+        predicted = mt.get_budget(run).predicted_peak_bytes / peak
+        plan = mt.get_budget(run).memory_plan
         notes[name] = {
             "method": plan.method,
             "peak": peak,
             "predicted, part of measured": predicted,
             "milliseconds": 1e3 * seconds,
-            "on the host": run.spill_bytes,
+            "on the host": mt.get_budget(run).spill_bytes,
             "copied": plan.predicted.moved_bytes,
         }
         if options:

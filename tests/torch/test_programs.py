@@ -254,10 +254,10 @@ def check(original, x, eager):
     with pytest.raises(InfeasiblePlanError):
         planned(original, floor - 64, x)
     module, run = planned(original, None, x)
-    roomy = run.predicted_peak_bytes
+    roomy = mt.get_budget(run).predicted_peak_bytes
     for limit in (None, (roomy + floor) // 2, floor):
         module, run = planned(original, limit, x)
-        predicted = run.predicted_peak_bytes
+        predicted = mt.get_budget(run).predicted_peak_bytes
         assert limit is None or predicted <= limit
         assert same(stepped(module, run, x), wanted)
         for each in module.parameters():

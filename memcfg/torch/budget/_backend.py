@@ -7,6 +7,7 @@ import warnings
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import torch
 from torch import fx
@@ -111,11 +112,20 @@ class Compilation:
         Plans the graph.
     only_plan : bool, default False
         Whether to stop, with StopAfterPlanning, once the graph is planned.
+    module : torch.nn.Module or None, default None
+        The module whose graph it is; None if that is not known.
     """
 
-    def __init__(self, planner: Planner, *, only_plan: bool = False) -> None:
+    def __init__(
+        self,
+        planner: Planner,
+        *,
+        only_plan: bool = False,
+        module: torch.nn.Module | None = None,
+    ) -> None:
         self.planner = planner
         self._only_plan = only_plan
+        self._module = None if module is None else ref(module)
         # positions of the parameters among the inputs
         self._parameters: frozenset[int] = frozenset()
         self._has_layers = False  # of `nn.LSTM`, in the graph that was planned last
@@ -282,7 +292,7 @@ class Compilation:
             self.planner.shared,
             settings.limit_bytes,
             late,
-            Title(title_of(source.nodes)),
+            Title(title_of(source.nodes), self._module),
             watch,
             _inputs_at(step, forward),
             outputs,
