@@ -327,13 +327,15 @@ def test_one_room_imports_pytorch():
 
 
 # The rooms of `torch`, and those that each may import. `trace` says what a step is and
-# needs, `spill` where tensors go; what limits, plans or saves stands on them.
+# needs, `spill` where tensors go, `ranks` what wrappers hold; what limits, plans or
+# saves stands on them.
 TORCH_ROOMS = {
     "limit": set(),
     "trace": set(),
     "spill": set(),
+    "ranks": {"trace"},
     "saved": {"limit", "spill"},
-    "budget": {"limit", "trace", "spill"},
+    "budget": {"limit", "trace", "spill", "ranks"},
     "estimate": {"trace", "budget"},
 }
 

@@ -30,7 +30,14 @@ from memcfg.torch.budget._graph_edits import (
     unguard,
 )
 from memcfg.torch.budget._peak_watch import PeakWatch, meter_of
-from memcfg.torch.budget._planner import MISSED, OF_LOSS, Planner, Settings, Shared
+from memcfg.torch.budget._planner import (
+    MISSED,
+    OF_LOSS,
+    OUTPUTS,
+    Planner,
+    Settings,
+    Shared,
+)
 from memcfg.torch.spill._stores import SpillRefusedError, spill_of
 from memcfg.torch.trace._costs import MeasuredCosts
 from memcfg.torch.trace._generator_states import (
@@ -88,6 +95,8 @@ class _Runs:
         step, shared = self.step, self.shared
 
         def shown(arguments: list[Any]) -> Any:
+            if shared.before_run is not None:
+                shared.before_run()
             shared.show(step)
             return run(arguments)
 
@@ -322,7 +331,7 @@ class Compilation:
             if step.passes_bytes + step.overhead_bytes + missed > limit:
                 planner.missed_bytes = max(planner.missed_bytes, missed)
 
-        known = step.overhead[MISSED] + step.overhead[OF_LOSS]
+        known = sum(step.overhead[each] for each in (MISSED, OF_LOSS, OUTPUTS))
         added = step.passes_bytes - there + known
         return PeakWatch(meter, added, tell, planner.shared.passes)
 

@@ -7,12 +7,13 @@ import gc
 import inspect
 import math
 import warnings
-from types import MethodType
+from types import CodeType, MethodType
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import torch
-from torch import nn
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_leaves
 
 from memcfg._caller import outside
@@ -34,10 +35,12 @@ from memcfg.torch.budget._planned_call import (
 from memcfg.torch.budget._planner import Overhead, Planner, Settings, Shared
 from memcfg.torch.budget._room import OTHERS, NoRoomError, Room
 from memcfg.torch.budget._step_report import report_of
+from memcfg.torch.ranks._data_parallel import DataParallel, active_data_parallel
+from memcfg.torch.ranks._fully_sharded import FullySharded, is_sharded
+from memcfg.torch.ranks._wrapper import Beside, Wrapper
 from memcfg.torch.spill._stores import spill_of
 from memcfg.torch.trace._fakes import is_faking, state_of
 from memcfg.torch.trace._overhead import (
-    gradient_bytes,
     key_of,
     loss_bytes,
     optimizer_bytes,
@@ -110,6 +113,8 @@ class ModelBudget:
         bound = MethodType(type(module).forward, module)
         self.__signature__ = inspect.signature(self.own or bound)
         self._shared = Shared.of(self._settings)
+        self._around: ref[DistributedDataParallel] | None = None
+        self._beside, self._so_far_bytes = Beside(), 0
         # Keyed by whether gradients exist; with OTHERS, the plan leaves room for
         # other passes.
         self._planners: dict[_Key, Planner] = {}
@@ -132,6 +137,13 @@ class ModelBudget:
         return type(module).forward(module, *args, **kwargs)
 
     @property
+    def __code__(self) -> CodeType:
+        """The code of the model's ``forward``, which `torch.export` names in errors."""
+        own = inspect.unwrap(self.own or type(self.module).forward)
+        code: CodeType = getattr(own, "func", own).__code__
+        return code
+
+    @property
     def limit_bytes(self) -> int | None:
         """The limit; None if there is none."""
         return self._settings.limit_bytes
@@ -139,6 +151,12 @@ class ModelBudget:
     def put_on(self) -> None:
         """Run instead of the model's ``forward`` from now on."""
         vars(self.module)["forward"] = self
+
+    def put_in(self, around: DistributedDataParallel) -> None:
+        """Count what a wrapper around the model holds, too."""
+        if self._around is None or self._around() is not around:
+            self._around = ref(around)
+            DataParallel(self.module, around).warn_of_hooks()
 
     def take_off(self) -> None:
         """Let the model's own ``forward`` run again, and discard all plans."""
@@ -191,8 +209,38 @@ class ModelBudget:
         if is_faking():
             return self._plain(*args, **kwargs)
         module = self.module  # alive until the end of the call
+        wrapper = self._wrapper_of(module)
+        agreement = wrapper.agreement
+        with wrapper.running():
+            if agreement is None:
+                return self._step(wrapper, args, kwargs)
+            self._shared.before_run = agreement.settle
+            try:
+                made = self._step(wrapper, args, kwargs)
+                agreement.settle()  # if no graph ran
+            except Exception as error:
+                agreement.settle(error)
+                raise
+            finally:
+                self._shared.before_run = None
+            return made
+
+    def _wrapper_of(self, module: nn.Module) -> Wrapper:
+        """Return what is around the model now."""
+        around = active_data_parallel()
+        if around is not None:  # it may be called without it, too, to evaluate
+            self.put_in(around)
+        elif self._around is not None:
+            around = self._around()
+        if around is not None:
+            return DataParallel(module, around)
+        return FullySharded(module) if is_sharded(module) else Wrapper(module)
+
+    def _step(self, wrapper: Wrapper, args: Any, kwargs: Any) -> Any:
+        """Run a step as planned, within what is around the model."""
         self._follow_optimizer()
-        accumulates = any(each.grad is not None for each in module.parameters())
+        self._follow(wrapper)
+        accumulates = wrapper.has_gradients
         if accumulates not in self._runs:
             if accumulates not in self._planners:  # as it is for an example
                 self._planners[accumulates] = self._planner(accumulates)
@@ -213,9 +261,7 @@ class ModelBudget:
         """Use a planner for the steps from now on."""
         self._runs[key] = self._call_of(self._planners[key])
 
-    def _call_of(
-        self, planner: Planner, *, only_plan: bool = False
-    ) -> PlannedCall:
+    def _call_of(self, planner: Planner, *, only_plan: bool = False) -> PlannedCall:
         """Compile the model's own forward with a planner."""
         module = self.module
         forward = _function_of(module, self.own)
@@ -240,6 +286,14 @@ class ModelBudget:
         self._planners[key] = planner
         self._compile(key)
         return self._checked(key, args, kwargs)
+
+    def _follow(self, wrapper: Wrapper) -> None:
+        """Plan again if what is around the model holds other bytes than before."""
+        self._so_far_bytes, beside = wrapper.gradient_bytes, wrapper.beside
+        if beside != self._beside:
+            self._beside = beside
+            self._planners.clear()
+            self._runs.clear()
 
     def _follow_optimizer(self) -> None:
         """Recount and plan again if the parameters of the optimizer have changed."""
@@ -312,19 +366,30 @@ class ModelBudget:
         """Return a planner of steps that begin with gradients, or without any."""
         overhead = Overhead(
             self._optimizer_bytes,
-            gradient_bytes(self.module) if accumulates else 0,
+            self._so_far_bytes if accumulates else 0,
             missed_bytes,
             self._update_bytes,
             room or Room(),
+            self._beside,
         )
         return Planner(self._settings, self._shared, overhead)
 
     def plan(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Plan a step for these inputs without running it."""
+        wrapper = self._wrapper_of(self.module)
+        agreement = wrapper.agreement
+        self._follow(wrapper)
         planner = self._planners[False] = self._planner(False)
-        self._measure_loss(planner, args, kwargs)
-        with self._tracing():
-            planned_only(self._call_of(planner, only_plan=True), args, kwargs)
+        try:
+            self._measure_loss(planner, args, kwargs)
+            with wrapper.planning(), self._tracing():
+                planned_only(self._call_of(planner, only_plan=True), args, kwargs)
+        except Exception as error:
+            if agreement is not None:
+                agreement.settle(error)
+            raise
+        if agreement is not None:
+            agreement.settle()
 
     def _measure_loss(
         self, planner: Planner, args: Sequence[Any], kwargs: Mapping[str, Any]
@@ -437,9 +502,17 @@ def _function_of(
     return run
 
 
+def _inner(model: nn.Module) -> nn.Module:
+    """Return the model that is given a budget where another is meant."""
+    if distributed.is_available() and isinstance(model, DistributedDataParallel):
+        inner: nn.Module = model.module
+        return inner
+    return model
+
+
 def _budget_of(model: nn.Module) -> ModelBudget | None:
     """Return the budget of a model, or None; others may have wrapped its forward."""
-    forward = vars(model).get("forward")
+    forward = vars(_inner(model)).get("forward")
     while forward is not None and not isinstance(forward, ModelBudget):
         forward = getattr(forward, "__wrapped__", None)
     return forward if forward is not None and forward.is_on else None
@@ -559,8 +632,9 @@ def budget(
     args, kwargs = checked_example(example, example_kwargs)
     is_planned = example is not None or example_kwargs is not None
     check_fits(model, (args, kwargs) if is_planned else None, optimizer, loss)
-    for name, each in model.named_modules():
-        if each is not model and _budget_of(each) is not None:
+    inner = _inner(model)
+    for name, each in inner.named_modules():
+        if each is not inner and _budget_of(each) is not None:
             raise ValueError(
                 f"the module {name!r} of the model has a budget, and one of the whole "
                 "model would plan it again: take it off by budget(module, None)"
@@ -569,7 +643,9 @@ def budget(
     settings = Settings(
         _limit_bytes(limit), checked_policy(policy), times, inductor, spill
     )
-    made = ModelBudget(model, settings, optimizer=optimizer, loss=loss)
+    made = ModelBudget(inner, settings, optimizer=optimizer, loss=loss)
+    if inner is not model:
+        made.put_in(model)
     if is_planned:
         made.plan(args, kwargs)
     made.put_on()

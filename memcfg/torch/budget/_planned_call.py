@@ -213,6 +213,7 @@ def tracing(*, is_recurrent: bool) -> Iterator[None]:
     settings: dict[str, Any] = {
         "recompile_limit": _TRACES,
         "accumulated_recompile_limit": _ALL_TRACES,
+        "optimize_ddp": False,  # would split the graph at DDP's buckets
     }
     if is_recurrent:
         settings["allow_rnn"] = True
