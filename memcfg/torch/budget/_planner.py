@@ -51,7 +51,7 @@ SO_FAR, MISSED = "gradients so far", "not planned"  # names of bytes outside a g
 STATE, WORKSPACES = "optimizer state", "cuBLAS workspaces"
 HELD, UNREAD = "held by functions", "not read by the step"
 OF_LOSS = "loss and its gradient"  # the user's scalars, which outlive the op of a loss
-OUTPUTS, PASSING = "copies of outputs", "sent before forward"  # by wrappers
+OUTPUTS = "copies of outputs"  # by wrappers
 UNTIL_BACKWARD = (SO_FAR, MISSED, HELD)  # freed by the time the optimizer steps
 
 
@@ -162,7 +162,6 @@ class Overhead:
             OUTPUTS: _output_bytes(source, num_fwd_outputs)
             if self.beside.copies_outputs
             else 0,
-            PASSING: max(0, self.beside.passing - _gradients(source, num_fwd_outputs)),
             **dict(self.beside.held),
         }
 
@@ -315,6 +314,7 @@ class Planner:
                 ),
                 stale_bytes=room.stale,
                 other_losses_bytes=room.loss,
+                passing_bytes=self.overhead.beside.passing,
             )
             traced = tracer.trace()
             if store is None:

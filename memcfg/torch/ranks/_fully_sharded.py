@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import distributed
+from torch.multiprocessing.reductions import StorageWeakRef
 
 from memcfg.torch.ranks._agreement import Agreement
 from memcfg.torch.ranks._wrapper import Beside, Wrapper
 from memcfg.torch.trace._traced import nbytes_of, rounded
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     from torch import nn
 
 SHARDS, GRADIENT_SHARDS = "shards of FSDP", "gradient shards of FSDP"
+_TIMEOUT = 1.0  # seconds; the thread has returned, and only drops references
 _HOOKS = "_forward_pre_hooks", "_forward_hooks"
 
 
@@ -116,7 +119,7 @@ class FullySharded(Wrapper):
                 (SHARDS, shards),
                 (GRADIENT_SHARDS, gradients + (flat if kept else 0)),
             ),
-            flat,
+            2 * flat,  # gloo gathers into another one
             0 if kept else whole,
             frees_gradients=all(each.reduce_grads for each in self._groups()),
         )
@@ -152,8 +155,7 @@ class FullySharded(Wrapper):
         """Gather the parameters of all modules, and hide FSDP's hooks from traces."""
         self._free_gathered()
         try:
-            for each in self._inner:
-                each.unshard()
+            self._gather(self._inner.values())
             with self._hidden():
                 yield
         except Exception:
@@ -171,7 +173,9 @@ class FullySharded(Wrapper):
         if gathered is not None:
             context.all_gather_copy_in_stream.wait_event(gathered.event)
             context.all_gather_stream.wait_event(gathered.event)
-            context.all_gather_state = None
+            buffer = StorageWeakRef(gathered[0].all_gather_output.untyped_storage())
+            context.all_gather_state = gathered = None
+            _wait_for_release(buffer)
 
     @contextmanager
     def _hidden(self) -> Iterator[None]:
@@ -191,15 +195,33 @@ class FullySharded(Wrapper):
     @contextmanager
     def planning(self) -> Iterator[None]:
         """Gather all parameters for a trace outside of FSDP's hooks, on all ranks."""
-        modules = (self.module, *self._inner)
-        for each in modules:
-            each.unshard()
+        self._gather((self._state, *self._inner.values()))
         try:
             with self._hidden():
                 yield
         finally:
-            for each in modules:
+            for each in (self.module, *self._inner):
                 each.reshard()
+
+    def _gather(self, states: Iterable[Any]) -> None:
+        """Gather the parameters of some states, as `FSDPModule.unshard` does."""
+        for group in (each for state in states for each in state._fsdp_param_groups):
+            group.lazy_init()
+            group.unshard()
+            gathered = group._all_gather_result
+            if gathered is None:
+                continue
+            buffer = StorageWeakRef(gathered.all_gather_output.untyped_storage())
+            gathered = None
+            group.wait_for_unshard()
+            _wait_for_release(buffer)
+
+
+def _wait_for_release(buffer: StorageWeakRef) -> None:
+    """Wait until the thread that gathered has released its buffer, too."""
+    end = time.monotonic() + _TIMEOUT
+    while not buffer.expired() and time.monotonic() < end:
+        time.sleep(1e-5)
 
 
 def _is_fsdps(hook: Any) -> bool:

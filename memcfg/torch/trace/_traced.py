@@ -37,6 +37,7 @@ ONCE = "memcfg.once"  # in the metadata of nodes that must not be recomputed
 RUNS_AS = "memcfg.runs_as"
 LOSS = "loss"  # the user's own op
 UPDATE = "step of the optimizer"  # the op that follows the backward phase, if any
+PASSING = "before forward"  # the op of a wrapper, if it gathers or sends something
 STALE = "outputs of the pass before"  # a tensor that is freed at the end of forward
 # Since PyTorch 2.13, a compiled backward frees gradients of outputs once it has read
 # them; before, its caller holds them.
@@ -255,6 +256,8 @@ class Tracer:
         Outputs of the previous pass, which are freed at the end of forward.
     other_losses_bytes : int, default 0
         Bytes that the same loss needs for the outputs of other passes.
+    passing_bytes : int, default 0
+        Bytes that a wrapper of the model allocates and frees before forward.
     """
 
     def __init__(
@@ -271,11 +274,13 @@ class Tracer:
         update_bytes: int | None = None,
         stale_bytes: int = 0,
         other_losses_bytes: int = 0,
+        passing_bytes: int = 0,
     ) -> None:
         self._source = source
         self._update_bytes = update_bytes
         self._stale_bytes = stale_bytes
         self._other_losses_bytes = other_losses_bytes
+        self._passing_bytes = passing_bytes
         self._states = states or {}
         self._fwd = num_fwd_outputs
         self._name = name
@@ -304,6 +309,7 @@ class Tracer:
         for node in sources:
             if node not in tangents:
                 self._source_tensor(node)
+        self._begin()
         phase = "forward"
         for index, node in enumerate(order):
             if node.op == "call_function":
@@ -459,6 +465,23 @@ class Tracer:
         name = f"effect:{len(self._tensors)}"
         self._tensors.append(Tensor(name, 0, "activation"))
         return len(self._tensors) - 1
+
+    def _begin(self) -> None:
+        """Add the op of what a wrapper does before forward, which has only scratch."""
+        if not self._passing_bytes:
+            return
+        self._token = self._chain()
+        op = Op(
+            PASSING,
+            PASSING,
+            "forward",
+            (),
+            (self._token,),
+            0.0,
+            self._passing_bytes,
+            replayable=False,
+        )
+        self._append(op, None, [])
 
     def _end_forward(self, fwd: Iterable[Any]) -> None:
         """Add the op that frees the outputs held by a user's variable until now."""
