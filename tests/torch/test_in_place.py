@@ -5,7 +5,10 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import logging
 import math
+import time
+import warnings
 
 import pytest
 import torch
@@ -148,3 +151,39 @@ def test_a_copy_has_a_budget_of_its_own():
     assert mt.get_budget(twin).module is twin
     assert torch.equal(twin(X)["loss"], model(X)["loss"])
     assert mt.get_budget(twin).predicted_peak_bytes > 0
+
+
+class Tells(Net):
+    """A model that prints, logs, warns and waits."""
+
+    def forward(self, x):
+        out = self.layers(x)
+        print("seen", tuple(x.shape), f"{x.dtype}", out)
+        warnings.warn("beware", FutureWarning, stacklevel=2)
+        _LOG.warning_once("%s of these", 3)
+        if _LOG.isEnabledFor(logging.DEBUG):
+            raise ValueError("it is not")
+        time.sleep(0)
+        return out.square().sum()
+
+
+_LOG = logging.getLogger("of a test")
+
+
+def test_a_forward_that_tells_something_is_planned_and_tells_it(monkeypatch, capsys):
+    once = functools.lru_cache(None)(lambda self, *args: self.warning(*args))
+    monkeypatch.setattr(logging.Logger, "warning_once", once, raising=False)
+    said = []
+    monkeypatch.setattr(_LOG, "warning", lambda *args: said.append(args))
+    model, plain = Tells(), Tells()
+    plain.load_state_dict(model.state_dict())
+    mt.budget(model, "1MiB", example=(X,), times="nominal")
+    assert capsys.readouterr().out == ""
+    for _ in range(2):
+        with pytest.warns(FutureWarning, match="beware"):
+            loss = model(X)
+        loss.backward()
+    told = "seen (8, 8) torch.float32 <tensor of shape (8, 1)>\n"
+    assert capsys.readouterr().out == 2 * told
+    assert said == [("%s of these", 3)]
+    assert torch.equal(loss, plain(X))

@@ -25,9 +25,14 @@ def ranks(tmp_path_factory):
     ("order", "kind", "options"),
     [
         ("budget in DDP", AllUsed, {}),
-        ("DDP, then budget", AllUsed, {"gradient_as_bucket_view": True}),
-        ("budget in DDP", AllUsed, {"static_graph": True}),
-        ("DDP, then budget", Net, {"find_unused_parameters": True}),
+        (
+            "DDP, then budget",
+            Net,
+            {"find_unused_parameters": True, "gradient_as_bucket_view": True},
+        ),
+        pytest.param(
+            "budget in DDP", AllUsed, {"static_graph": True}, marks=pytest.mark.slow
+        ),
     ],
 )
 def test_ddp_trains_to_the_bits_of_no_budget_within_the_limit(
@@ -43,20 +48,20 @@ def test_ddp_trains_to_the_bits_of_no_budget_within_the_limit(
 
 @pytest.mark.parametrize(
     ("order", "nested"),
-    [("budget, then fully_shard", False), ("fully_shard, then budget", True)],
+    [
+        pytest.param("budget, then fully_shard", False, marks=pytest.mark.slow),
+        ("fully_shard, then budget", True),
+    ],
 )
 def test_fsdp_trains_to_the_bits_of_no_budget_within_the_limit(ranks, order, nested):
     for told in ranks.ask(torch_ranks.fully_sharded, order, nested):
         assert told["same"]
-        assert told["peak"] <= told["limit"]
-        assert told["predicted"] <= told["limit"]
+        assert told["peak"] <= told["predicted"] <= told["limit"]
         assert "shards of FSDP" in told["report"]
-        if nested:
-            assert told["peak"] <= told["predicted"]
-            assert "optimizer state" in told["report"]
+        assert ("optimizer state" in told["report"]) == nested  # Adam's
 
 
-@pytest.mark.parametrize("wrap", ["DDP", "FSDP"])
+@pytest.mark.parametrize("wrap", [pytest.param("DDP", marks=pytest.mark.slow), "FSDP"])
 def test_one_refusal_refuses_all_and_nothing_hangs(ranks, wrap):
     first, second = ranks.ask(torch_ranks.refused_by_one, wrap)
     assert "Rank 1 has no plan of this step within its limit" in first["words"]
@@ -73,9 +78,16 @@ def test_a_rank_that_cannot_trace_is_named_on_the_others(ranks):
     assert "rank 0 cannot run this step" in second[1]
 
 
-@pytest.mark.parametrize(("view", "joined"), [(False, False), (True, False), (0, True)])
+@pytest.mark.parametrize(
+    ("view", "joined"),
+    [
+        (True, False),
+        pytest.param(False, False, marks=pytest.mark.slow),
+        (False, True),
+    ],
+)
 def test_passes_without_a_reduction_and_uneven_batches(ranks, view, joined):
-    assert ranks.ask(torch_ranks.accumulated, bool(view), joined) == [True, True]
+    assert ranks.ask(torch_ranks.accumulated, view, joined) == [True, True]
 
 
 def test_fsdp_accumulates_and_evaluates(ranks):

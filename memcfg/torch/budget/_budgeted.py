@@ -397,6 +397,15 @@ class ModelBudget:
         """Set on a planner the bytes that the loss needs for these inputs."""
         if self._loss is None or not torch.is_grad_enabled():
             return
+        if is_sharded(self.module):
+            warnings.warn(
+                "a model that FSDP shards cannot be copied, so loss= has no effect: "
+                "three times the bytes of the outputs are reserved",
+                RuntimeWarning,
+                stacklevel=outside("torch"),
+            )
+            self._loss = None
+            return
         key = key_of(args, kwargs)
         if key not in self._loss_bytes:
             with self._tracing():

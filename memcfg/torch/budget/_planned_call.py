@@ -24,6 +24,7 @@ from memcfg.errors import MemcfgError
 from memcfg.torch.budget._backend import Compilation, StopAfterPlanning
 from memcfg.torch.spill._stores import SpillRefusedError
 from memcfg.torch.trace._fakes import state_of, without_logs
+from memcfg.torch.trace._host_calls import TOLD, look_into_calls
 from memcfg.torch.trace._kept_functions import run_keeping
 from memcfg.torch.trace._traced import SparseRefusedError
 
@@ -214,7 +215,9 @@ def tracing(*, is_recurrent: bool) -> Iterator[None]:
         "recompile_limit": _TRACES,
         "accumulated_recompile_limit": _ALL_TRACES,
         "optimize_ddp": False,  # would split the graph at DDP's buckets
+        "reorderable_logging_functions": TOLD,
     }
+    look_into_calls()
     if is_recurrent:
         settings["allow_rnn"] = True
     with torch._dynamo.config.patch(settings), without_logs():
