@@ -27,7 +27,9 @@ from memcfg.torch.budget._checked_arguments import (
 )
 from memcfg.torch.budget._planned_call import (
     SETTINGS,
+    TRACES,
     PlannedCall,
+    TracedOftenError,
     UntracedError,
     planned_only,
     tracing,
@@ -35,9 +37,9 @@ from memcfg.torch.budget._planned_call import (
 from memcfg.torch.budget._planner import Overhead, Planner, Settings, Shared
 from memcfg.torch.budget._room import OTHERS, NoRoomError, Room
 from memcfg.torch.budget._step_report import report_of
+from memcfg.torch.ranks._around import Beside, Wrapper
 from memcfg.torch.ranks._data_parallel import DataParallel, active_data_parallel
 from memcfg.torch.ranks._fully_sharded import FullySharded, is_sharded
-from memcfg.torch.ranks._wrapper import Beside, Wrapper
 from memcfg.torch.spill._stores import spill_of
 from memcfg.torch.trace._fakes import is_faking, state_of
 from memcfg.torch.trace._overhead import (
@@ -120,6 +122,7 @@ class ModelBudget:
         self._planners: dict[_Key, Planner] = {}
         self._runs: dict[_Key, PlannedCall] = {}
         self._loss_bytes: dict[str, int] = {}  # by the inputs
+        self._has_warned = False
 
     @property
     def module(self) -> nn.Module:
@@ -203,8 +206,7 @@ class ModelBudget:
             ``torch.compiler.set_stance``.
         ValueError
             If the model does not run on these inputs or cannot be traced as one graph,
-            or the loss fails on its outputs; or at the 65th trace of different shapes
-            or numbers.
+            or the loss fails on its outputs.
         """
         if is_faking():
             return self._plain(*args, **kwargs)
@@ -316,11 +318,28 @@ class ModelBudget:
         except UntracedError:  # PyTorch may never trace this code again
             del self._runs[key]
             raise
+        except TracedOftenError:
+            self._compile(key)  # drops what was traced
+            self._planners[key].steps.clear()
+            self._warn_of_traces()
+            made = self._runs[key].unwrapped(args, kwargs)
         if self._shared.passes.count == before and not self._is_given(
             made, (args, kwargs)
         ):
             raise RuntimeError(f"the model ran without its plan: {SETTINGS}")
         return made
+
+    def _warn_of_traces(self) -> None:
+        """Warn once that steps are traced again and again."""
+        if not self._has_warned:
+            self._has_warned = True
+            warnings.warn(
+                f"{TRACES} steps were traced, of different shapes or numbers, and are "
+                "dropped to trace others: pad inputs to few shapes, and give numbers "
+                "that change as tensors",
+                RuntimeWarning,
+                stacklevel=outside("torch"),
+            )
 
     def _is_given(self, made: Any, given: Any) -> bool:
         """Return whether all returned tensors are inputs or state of the model."""

@@ -40,7 +40,7 @@ SETTINGS = (
     "torch.compile is disabled or uses another backend (TORCHDYNAMO_DISABLE, "
     "torch._dynamo.config or torch.compiler.set_stance)"
 )
-_TRACES, _ALL_TRACES = 64, 4096  # per module, and in total
+TRACES, _ALL_TRACES = 64, 4096  # per module, and in total
 _REFUSED = SpillRefusedError, SparseRefusedError
 # raised by the caller's code, not by the compiler
 _OWN = MemcfgError, StopAfterPlanning, *_REFUSED, OSError
@@ -51,6 +51,13 @@ class UntracedError(RuntimeError):
 
     def __init__(self) -> None:
         super().__init__(f"a budgeted model runs only as planned: {SETTINGS}")
+
+
+class TracedOftenError(ValueError):
+    """A step would be one trace more than PyTorch keeps of a function."""
+
+    def __init__(self) -> None:
+        super().__init__(f"{TRACES} steps were traced, and this would be another")
 
 
 class _Running(threading.local):
@@ -180,10 +187,7 @@ class PlannedCall:
                 ) from None
             raise
         except exceptions.FailOnRecompileLimitHit:
-            raise ValueError(
-                f"{_TRACES} steps were traced, and this would be another: pad inputs "
-                "to few shapes, and give numbers that change as tensors"
-            ) from None
+            raise TracedOftenError from None
         except (exceptions.Unsupported, exceptions.UserError) as error:
             why = str(error).strip().splitlines()[0]
             for frame in (error.real_stack or ())[-1:]:
@@ -212,7 +216,7 @@ def planned_only(
 def tracing(*, is_recurrent: bool) -> Iterator[None]:
     """Allow traces of many shapes and of recurrent layers, with full messages."""
     settings: dict[str, Any] = {
-        "recompile_limit": _TRACES,
+        "recompile_limit": TRACES,
         "accumulated_recompile_limit": _ALL_TRACES,
         "optimize_ddp": False,  # would split the graph at DDP's buckets
         "reorderable_logging_functions": TOLD,

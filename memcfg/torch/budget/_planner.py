@@ -17,7 +17,7 @@ from memcfg.torch.budget._live_passes import LivePasses
 from memcfg.torch.budget._room import OTHERS, NoRoomError, Room
 from memcfg.torch.budget._step import Step, peak_of
 from memcfg.torch.budget._swaps import extent_of
-from memcfg.torch.ranks._wrapper import Beside
+from memcfg.torch.ranks._around import Beside
 from memcfg.torch.spill._stores import SpillRefusedError, Stores
 from memcfg.torch.trace._costs import MeasuredCosts, costs_of
 from memcfg.torch.trace._generator_states import add_states

@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from memcfg._caller import outside
 from memcfg.torch.ranks._agreement import Agreement
-from memcfg.torch.ranks._wrapper import Beside, Wrapper
+from memcfg.torch.ranks._around import Beside, Wrapper
 from memcfg.torch.trace._overhead import gradient_bytes
 from memcfg.torch.trace._traced import nbytes_of, rounded
 

@@ -11,7 +11,7 @@ from torch import distributed
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from memcfg.torch.ranks._agreement import Agreement
-from memcfg.torch.ranks._wrapper import Beside, Wrapper
+from memcfg.torch.ranks._around import Beside, Wrapper
 from memcfg.torch.trace._traced import nbytes_of, rounded
 
 if TYPE_CHECKING:
@@ -33,9 +33,9 @@ def _state_of(module: nn.Module) -> Any:
 
 def is_sharded(module: nn.Module) -> bool:
     """Return whether FSDP2 shards a module or a part of it."""
-    if not distributed.is_available():
+    if not (distributed.is_available() and distributed.is_initialized()):
         return False
-    return any(getattr(e, "_is_fsdp_managed_module", False) for e in module.modules())
+    return any("_is_fsdp_managed_module" in vars(each) for each in module.modules())
 
 
 class FullySharded(Wrapper):
