@@ -429,12 +429,12 @@ def test_plan_and_report_have_one_limit_and_one_peak(share):
     module, x, y = problem(GPT)
     adam = torch.optim.Adam(module.parameters())
     told = mt.estimate(module, (x,), optimizer=adam, times="nominal")
-    limit = None
+    limit = math.inf
     if share is not None:
         limit = told.floor_bytes + int(share * (told.peak_bytes - told.floor_bytes))
     run = mt.budget(module, limit, example=(x,), optimizer=adam, times="nominal")
     plan, text = mt.get_budget(run).memory_plan, mt.get_budget(run).memory_report()
-    assert plan.limit_bytes == limit
+    assert plan.limit_bytes == (None if share is None else limit)
     validate(last_step(run).whole[0], plan)
     assert plan.summary.by_role["optimizer state"] == told.by_role["optimizer state"]
     assert sum(plan.summary.by_role.values()) <= plan.peak_bytes
@@ -443,7 +443,7 @@ def test_plan_and_report_have_one_limit_and_one_peak(share):
     head = text.splitlines()[0]
     assert head.startswith(f"Peak of a step: {format_bytes(predicted)}")
     assert (f"{format_bytes(arena)} in one arena" in head) == (arena != predicted)
-    said = "no limit" if limit is None else f"limit {format_bytes(limit)}"
+    said = "no limit" if share is None else f"limit {format_bytes(limit)}"
     assert said in head
     step(module, run, x, y)
     assert mt.get_budget(run).memory_plan == plan

@@ -63,7 +63,7 @@ if TYPE_CHECKING:
 
 _OUTER = "a budgeted model is compiled by memcfg, as planned"
 # what copies and pickles of a budget have of it
-_COPIED = ("_settings", "_optimizer_bytes", "_update_bytes", "_loss", "own", "is_on")
+_COPIED = ("_settings", "_optimizer_bytes", "_update_bytes", "_loss", "_own", "_is_on")
 
 
 _Key = bool | tuple[bool, str]
@@ -105,15 +105,16 @@ class ModelBudget:
         self._stepped = [] if optimizer is None else stepped_by(optimizer)
         self._loss = loss
         own = vars(module).get("forward")  # set on the model by others
-        self.own = own.own if isinstance(own, ModelBudget) else own
-        self.is_on = True
+        self._own: Callable[..., Any] | None
+        self._own = own._own if isinstance(own, ModelBudget) else own
+        self._is_on = True
         self._start(module)
 
     def _start(self, module: nn.Module) -> None:
         """Discard all plans, and run a model from now on."""
         self._module = ref(module)
         bound = MethodType(type(module).forward, module)
-        self.__signature__ = inspect.signature(self.own or bound)
+        self.__signature__ = inspect.signature(self._own or bound)
         self._shared = Shared.of(self._settings)
         self._around: ref[DistributedDataParallel] | None = None
         self._beside, self._so_far_bytes = Beside(), 0
@@ -134,15 +135,15 @@ class ModelBudget:
 
     def _plain(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model's own ``forward``."""
-        if self.own is not None:
-            return self.own(*args, **kwargs)
+        if self._own is not None:
+            return self._own(*args, **kwargs)
         module = self.module
         return type(module).forward(module, *args, **kwargs)
 
     @property
     def __code__(self) -> CodeType:
         """The code of the model's ``forward``, which `torch.export` names in errors."""
-        own = inspect.unwrap(self.own or type(self.module).forward)
+        own = inspect.unwrap(self._own or type(self.module).forward)
         code: CodeType = getattr(own, "func", own).__code__
         return code
 
@@ -151,31 +152,31 @@ class ModelBudget:
         """The limit; None if there is none."""
         return self._settings.limit_bytes
 
-    def put_on(self) -> None:
+    def _put_on(self) -> None:
         """Run instead of the model's ``forward`` from now on."""
         vars(self.module)["forward"] = self
 
-    def put_in(self, around: DistributedDataParallel) -> None:
+    def _put_in(self, around: DistributedDataParallel) -> None:
         """Count what a wrapper around the model holds, too."""
         if self._around is None or self._around() is not around:
             self._around = ref(around)
             DataParallel(self.module, around).warn_of_hooks()
 
-    def take_off(self) -> None:
+    def _take_off(self) -> None:
         """Let the model's own ``forward`` run again, and discard all plans."""
         module = self.module
         if vars(module).get("forward") is not self:  # others have wrapped it since
-            self.is_on = False
-        elif self.own is None:
+            self._is_on = False
+        elif self._own is None:
             del vars(module)["forward"]
         else:
-            vars(module)["forward"] = self.own
+            vars(module)["forward"] = self._own
         self._planners.clear()
         self._runs.clear()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model as planned, or, while it is exported, without a plan."""
-        if torch.compiler.is_exporting() or not self.is_on:
+        if torch.compiler.is_exporting() or not self._is_on:
             return self._plain(*args, **kwargs)
         return self._planned(*args, **kwargs)
 
@@ -231,7 +232,7 @@ class ModelBudget:
         """Return what is around the model now."""
         around = active_data_parallel()
         if around is not None:  # it may be called without it, too, to evaluate
-            self.put_in(around)
+            self._put_in(around)
         elif self._around is not None:
             around = self._around()
         if around is not None:
@@ -266,7 +267,7 @@ class ModelBudget:
     def _call_of(self, planner: Planner, *, only_plan: bool = False) -> PlannedCall:
         """Compile the model's own forward with a planner."""
         module = self.module
-        forward = _function_of(module, self.own)
+        forward = _function_of(module, self._own)
         return PlannedCall(forward, planner, module, only_plan=only_plan)
 
     def _beside_others(
@@ -394,7 +395,20 @@ class ModelBudget:
         return Planner(self._settings, self._shared, overhead)
 
     def plan(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Plan a step for these inputs without running it."""
+        """Plan a step for some inputs without running it.
+
+        Parameters
+        ----------
+        args : sequence
+            Positional inputs of the model.
+        kwargs : mapping
+            Inputs by name.
+
+        Raises
+        ------
+        InfeasiblePlanError, OSError, PlanError, ValueError
+            As `budget` with an example.
+        """
         wrapper = self._wrapper_of(self.module)
         agreement = wrapper.agreement
         self._follow(wrapper)
@@ -504,7 +518,7 @@ class ModelBudget:
         memo[id(self)] = made
         state = self.__getstate__()
         state["module"] = memo.get(id(self.module), self.module)
-        state["own"] = copy.deepcopy(self.own, memo)
+        state["_own"] = copy.deepcopy(self._own, memo)
         made.__setstate__(state)
         return made
 
@@ -512,7 +526,7 @@ class ModelBudget:
 def forward_of(model: nn.Module) -> Callable[..., Any]:
     """Return a model's forward without its budget, as a function of it and inputs."""
     known = _budget_of(model)
-    own = vars(model).get("forward") if known is None else known.own
+    own = vars(model).get("forward") if known is None else known._own
     return _function_of(model, own)
 
 
@@ -543,7 +557,7 @@ def _budget_of(model: nn.Module) -> ModelBudget | None:
     forward = vars(_inner(model)).get("forward")
     while forward is not None and not isinstance(forward, ModelBudget):
         forward = getattr(forward, "__wrapped__", None)
-    return forward if forward is not None and forward.is_on else None
+    return forward if forward is not None and forward._is_on else None
 
 
 @named_arguments
@@ -655,7 +669,7 @@ def budget(
     if limit is None:
         known = _budget_of(model) if isinstance(model, nn.Module) else None
         if known is not None:
-            known.take_off()
+            known._take_off()
         return model
     args, kwargs = checked_example(example, example_kwargs)
     is_planned = example is not None or example_kwargs is not None
@@ -673,10 +687,10 @@ def budget(
     )
     made = ModelBudget(inner, settings, optimizer=optimizer, loss=loss)
     if inner is not model:
-        made.put_in(model)
+        made._put_in(model)
     if is_planned:
         made.plan(args, kwargs)
-    made.put_on()
+    made._put_on()
     return model
 
 
