@@ -160,7 +160,7 @@ def test_after_an_interrupt_at_any_line_the_next_step_is_right(case):
 @pytest.mark.parametrize("case", [False], indirect=True)
 def test_an_interrupt_of_the_first_trace_leaves_the_next_step_right(case):
     module, run, x, eager, wanted = case
-    limit = run._settings.limit_bytes
+    limit = mt.get_budget(run).limit_bytes
     left = [KeyboardInterrupt]
 
     def plans(graph, *, limit_bytes=None):
