@@ -1,7 +1,7 @@
 """Timelines of memory: which tensor had which bytes when, drawn and written.
 
 `Model.memory_timeline`, `memcfg.plan.memory_timeline`, `Trace.timeline` and
-`BudgetedModule.memory_timeline` make them. A timeline is a pure value; how it is drawn
+`ModelBudget.memory_timeline` make them. A timeline is a pure value; how it is drawn
 does not depend on what it is made from.
 """
 

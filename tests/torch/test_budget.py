@@ -788,13 +788,13 @@ def test_inputs_by_name_are_a_mapping():
 
 def test_the_timeline_has_the_bytes_of_the_report_and_the_lines_of_the_model(tmp_path):
     original, x, y = problem(GPT)
-    model = mt.budget(original, None, times="nominal")
+    model = mt.budget(original, math.inf, times="nominal")
     with pytest.raises(RuntimeError, match="nothing is planned"):
-        model.memory_timeline()
+        mt.get_budget(model).memory_timeline()
     step(model, model, x, y)
-    timeline = model.memory_timeline()
+    timeline = mt.get_budget(model).memory_timeline()
     live = [event.live_bytes for event in timeline.events]
-    assert max(live) == model.predicted_peak_bytes
+    assert max(live) == mt.get_budget(model).predicted_peak_bytes
     for number in {0, live.index(max(live)), len(live) - 1}:
         assert live[number] == sum(box.nbytes for box in alive(timeline, number))
     assert overlaps(timeline.boxes) == []

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import faulthandler
+import math
 import sys
 
 import pytest
@@ -233,6 +234,7 @@ def test_bits_and_bytes_without_a_limit_in_between_and_at_the_floor(
 def planned(original, limit, x):
     torch._dynamo.reset()
     module = copy.deepcopy(original)
+    limit = math.inf if limit is None else limit
     return module, mt.budget(module, limit, example=(x,), times="nominal", loss=loss_of)
 
 
