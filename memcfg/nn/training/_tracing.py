@@ -53,6 +53,7 @@ __all__ = [
     "shares_of",
     "trace",
     "trace_layers",
+    "trace_plain",
 ]
 
 KINDS = ("train", "evaluate", "predict", "count")
@@ -282,6 +283,16 @@ def trace_layers(network: Network) -> None:
     """Trace the layers as `predict` does, so that what fails there fails early."""
     size = network.inputs[0].node.batch_size or 1
     _Trace(TraceSpec("", network), ProgramKey("predict", size))._forward()
+
+
+def trace_plain(
+    spec: TraceSpec, key: ProgramKey
+) -> tuple[Graph, tuple[int, ...], tuple[int, ...]]:
+    """Trace inference without rewrites; also return the ids of inputs and outputs."""
+    tracer = _Trace(spec.at(key.lengths), key)
+    outputs = tuple(tracer._forward())
+    inputs = tuple(tracer.xs.values())
+    return tracer.builder.build(keep=dict.fromkeys(outputs)), inputs, outputs
 
 
 class _Trace:

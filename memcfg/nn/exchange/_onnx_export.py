@@ -1,0 +1,122 @@
+"""A model's inference as an ONNX file.
+
+The network is traced at two sizes of the batch, and at two lengths of each axis of any
+length: what differs between the traces is what ONNX is told to derive from its inputs.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from memcfg._caller import outside
+from memcfg.errors import GraphError
+from memcfg.nn._argument_checks import integer
+from memcfg.nn.training._tracing import ProgramKey, TraceSpec, trace_plain
+from memcfg.onnx import Traces, emit, write_file
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memcfg.nn._network import Network
+
+__all__ = ["export_onnx"]
+
+_BATCHES = 5, 7  # primes, which no other length is by chance
+_LENGTHS = 96, 160
+
+
+def export_onnx(
+    model: Any,
+    filepath: str | os.PathLike[str],
+    *,
+    batch_size: int | None,
+    lengths: int | Sequence[int] | None,
+    external_data: bool | None,
+) -> None:
+    """Write the inference of a built model."""
+    path = os.fspath(filepath)
+    if not path.endswith(".onnx"):
+        raise ValueError(f"the name of an ONNX file ends in '.onnx', got {path!r}")
+    network = model._built_network().of(training=False)
+    _check(model, network)
+    session = model._built_session()
+    given = session.lengths(lengths) if lengths is not None else None
+    traces = _traces(model.name, network, batch_size, given)
+    if any(each.dtype == "bfloat16" for each in traces.graphs[0].tensors):
+        warnings.warn(
+            f"{model.name!r} computes in bfloat16, and its export in float32",
+            RuntimeWarning,
+            stacklevel=outside(),
+        )
+    emitter = emit(traces, session.read)
+    write_file(emitter, path, model.name, external_data=external_data)
+
+
+def _check(model: Any, network: Network) -> None:
+    """Raise GraphError for what is no part of the graph."""
+    for _, steps in network.prepared:
+        for layer in steps:
+            raise GraphError(
+                f"layer {layer.name!r} ({type(layer).__name__}) prepares data before "
+                "the step and has no counterpart in ONNX: export a model that starts "
+                "behind it"
+            )
+    for layer in network.layers:
+        for _, leaf in layer._leaves():
+            if getattr(leaf, "stateful", False):
+                raise GraphError(
+                    f"layer {leaf.name!r} ({type(leaf).__name__}) keeps a state between "
+                    "batches, which an ONNX file does not: it cannot be exported"
+                )
+
+
+def _traces(
+    name: str,
+    network: Network,
+    batch_size: int | None,
+    lengths: tuple[int, ...] | None,
+) -> Traces:
+    fixed = network.inputs[0].node.batch_size
+    batch = fixed if batch_size is None else integer(batch_size, "batch_size")
+    if fixed is not None and batch != fixed:
+        raise ValueError(f"the model has batches of {fixed}, not of {batch}")
+    count = len(network.open_axes)
+    names = [f"length_{i}" if i else "length" for i in range(count)]
+    varied: dict[str, tuple[int, int]] = {}
+    if batch is None:
+        varied["batch"] = _BATCHES
+    if lengths is None:
+        varied |= dict.fromkeys(names, _LENGTHS)
+    settings = [{each: pair[0] for each, pair in varied.items()}]
+    if varied:
+        settings += [settings[0] | {each: pair[1]} for each, pair in varied.items()]
+    if len(varied) > 1:
+        settings.append({each: pair[1] for each, pair in varied.items()})
+    graphs = []
+    for setting in settings:
+        known = tuple(setting[each] for each in names) if lengths is None else lengths
+        key = ProgramKey("predict", setting.get("batch", batch or 1), lengths=known)
+        graph, inputs, outputs = trace_plain(TraceSpec(name, network), key)
+        graphs.append(graph)
+    taken = _unique(network.takes.names, ())
+    given = _unique(network.gives.names, taken)
+    return Traces(
+        graphs,
+        settings,
+        dict(zip(inputs, taken, strict=True)),
+        tuple(zip(outputs, given, strict=True)),
+    )
+
+
+def _unique(names: Sequence[str], taken: Sequence[str]) -> list[str]:
+    """Return names that are neither repeated nor taken."""
+    result: list[str] = []
+    for name in map(str, names):
+        made, number = name, 1
+        while made in result or made in taken:
+            made, number = f"{name}_{number}", number + 1
+        result.append(made)
+    return result
+

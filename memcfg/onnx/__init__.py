@@ -1,0 +1,11 @@
+"""ONNX files: graphs written as such, and checked nodes and arrays read from them.
+
+`Model.export` traces a model for `emit`, and `memcfg.nn.models.from_onnx` makes layers
+of what `read_file` returns. Layers are out of scope here.
+"""
+
+from memcfg.onnx._export import RULES, emit, exported_by
+from memcfg.onnx._traced import Traces
+from memcfg.onnx._writing import OPSET, write_file
+
+__all__ = ["OPSET", "RULES", "Traces", "emit", "exported_by", "write_file"]
