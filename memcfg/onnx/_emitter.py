@@ -96,18 +96,17 @@ class Emitter:
         self.last: dict[int, Form] = {}  # last step of sequences, [1, batch, units]
         self._forms: dict[int, list[Form]] = {}
         self._stored: dict[int, Stored] = {}
-        self._names: dict[str, int] = {}
+        self._names: set[str] = set()
+        self._numbers: dict[str, int] = {}  # of each label so far
         self._made: dict[Any, str] = {}  # by what they are
-        self._op: TracedOp | None = None
+        self._label = "result"
         self._read = read
         self._declare()
 
     def _declare(self) -> None:
         """Declare inputs and weights."""
         inputs = self.traces.inputs
-        outputs = {name for _, name in self.traces.outputs}
-        for name in (*inputs.values(), *outputs):
-            self._names[name] = 1
+        self._names |= {*inputs.values(), *(name for _, name in self.traces.outputs)}
         for tensor, name in inputs.items():
             value = self.traces.value(tensor)
             self.add(tensor, name, dims=value.shape)
@@ -126,13 +125,17 @@ class Emitter:
 
     def unique(self, label: str) -> str:
         """Return a new name."""
-        number = self._names.get(label, 0)
-        self._names[label] = number + 1
-        return f"{label}_{number}" if number else label
+        name, number = label, self._numbers.get(label, 0)
+        while name in self._names:
+            number += 1
+            name = f"{label}_{number}"
+        self._numbers[label] = number
+        self._names.add(name)
+        return name
 
     def begin(self, op: TracedOp) -> None:
         """Name the following nodes after an op."""
-        self._op = op
+        self._label = op.name
 
     def node(
         self,
@@ -144,9 +147,7 @@ class Emitter:
         label: str = "",
     ) -> list[str]:
         """Append a node; return the names of its outputs."""
-        assert self._op is not None
-        name = label or self._op.name
-        outputs = [self.unique(name) for _ in range(count)]
+        outputs = [self.unique(label or self._label) for _ in range(count)]
         given = Node(kind, list(inputs), outputs, dict(attributes or {}), outputs[0])
         self.nodes.append(given)
         return outputs
@@ -177,7 +178,7 @@ class Emitter:
 
     def constant(self, value: Any, dtype: str = "float32") -> str:
         """Return the name of a small array, each stored once."""
-        array = np.ascontiguousarray(np.asarray(value, dtype))
+        array = np.array(value, dtype, order="C")
         key = ("constant", dtype, array.shape, array.tobytes())
         if key not in self._made:
             label = "shape" if dtype == "int64" and array.ndim else "constant"

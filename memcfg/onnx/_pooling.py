@@ -38,8 +38,6 @@ def pool(emitter: Emitter, op: TracedOp) -> None:
 def unpool(emitter: Emitter, op: TracedOp) -> None:
     """Append what puts pooled values back to the places of the maxima."""
     a = op.attributes
-    if tuple(a["pool_size"]) != tuple(a["strides"]):
-        raise GraphError("puts back windows that overlap, which MaxUnpool does not sum")
     places, x = op.inputs
     maker = emitter.traces.maker(places)
     if maker is None or not maker.type.startswith("max_pool2d"):
@@ -51,9 +49,24 @@ def unpool(emitter: Emitter, op: TracedOp) -> None:
     }
     shape = emitter.traces.value(op.outputs[0]).shape
     wanted = emitter.shape([shape[axis] for axis in _PERM])
-    operands = [emitter.full(x, _PERM), emitter.full(places, _PERM), wanted]
-    (name,) = emitter.node("MaxUnpool", operands, attributes)
+    operands = [emitter.full(x, _PERM), emitter.full(places, _PERM)]
+    if tuple(a["pool_size"]) == tuple(a["strides"]):
+        (name,) = emitter.node("MaxUnpool", [*operands, wanted], attributes)
+    else:
+        name = _summed(emitter, operands, wanted)
     emitter.add(op.outputs[0], name, _PERM)
+
+
+def _summed(emitter: Emitter, operands: Sequence[str], shape: str) -> str:
+    """Append sums at places, which ONNX counts through the whole batch."""
+    values, places = (
+        emitter.one("Reshape", each, emitter.int64s(-1)) for each in operands
+    )
+    count = emitter.one("ReduceProd", shape, keepdims=1)
+    zeros = emitter.one("Expand", emitter.constant(0.0), count)
+    attributes = {"axis": 0, "reduction": "add"}
+    (total,) = emitter.node("ScatterElements", [zeros, places, values], attributes)
+    return emitter.one("Reshape", total, shape)
 
 
 def global_average(emitter: Emitter, op: TracedOp) -> None:

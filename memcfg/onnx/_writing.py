@@ -111,14 +111,10 @@ def _pieces(order: Sequence[Stored]) -> Iterator[bytes]:
 
 
 def _bytes(stored: Stored) -> bytes:
-    array = np.ascontiguousarray(stored.read(), _numpy(stored.dtype))
+    array = np.asarray(stored.read(), np.dtype(stored.dtype), order="C")
     if array.nbytes != stored.nbytes or array.shape != stored.shape:
         raise AssertionError(f"{stored.label}: {array.shape} instead of {stored.shape}")
     return array.astype(array.dtype.newbyteorder("<"), copy=False).tobytes()
-
-
-def _numpy(dtype: str) -> Any:
-    return np.dtype(dtype)
 
 
 def _type(onnx: Any, dtype: str) -> int:
