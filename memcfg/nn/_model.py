@@ -69,6 +69,7 @@ from memcfg.nn.exchange._configs import (
     serialize_keras_object,
 )
 from memcfg.nn.exchange._custom_objects import CustomObjectScope
+from memcfg.nn.exchange._onnx_export import export_onnx
 from memcfg.nn.exchange._keras_files import (
     is_of_keras,
     read_weights_of_keras,
@@ -1887,6 +1888,103 @@ class Model(FixedAttributes, Configured):
             save_model_for_keras(self, filepath, overwrite=overwrite)
         else:
             save(self, filepath, overwrite)
+
+    @outside_workspaces
+    def export(
+        self,
+        filepath: str | os.PathLike[str],
+        format: str = "onnx",  # noqa: A002  (Keras's name)
+        verbose: bool | None = None,
+        input_signature: None = None,
+        *,
+        batch_size: int | None = None,
+        lengths: int | Sequence[int] | None = None,
+        external_data: bool | None = None,
+        quantize: str | None = None,
+        calibration_data: Any = None,
+    ) -> None:
+        """Write what `predict` computes to an ONNX file, for other runtimes.
+
+        Parameters
+        ----------
+        filepath : str or path-like
+            The file, whose name ends in ``.onnx``; it is replaced atomically.
+        format : str, default "onnx"
+            ``"onnx"``: there is no other.
+        verbose : bool, optional
+            Accepted for Keras's programs; nothing is printed.
+        input_signature : None
+            Accepted for Keras's programs; inputs are those of the model, and any other
+            value is refused.
+        batch_size : int, optional
+            The size of a batch. None: any, unless that of the inputs is fixed.
+        lengths : int or sequence of int, optional
+            The length of each axis of None, or one for all. None: any.
+        external_data : bool, optional
+            Whether weights go to a second file, of the same name with ``.data``
+            appended, one at a time. None: if they do not fit a file of 2 GiB.
+        quantize : {None, "int8"}, default None
+            ``"int8"`` has dense layers and convolutions read int8 in ONNX's QDQ form:
+            weights with a scale for each channel, inputs with one scale.
+        calibration_data : array_like or sequence of them, optional
+            Samples as `predict` takes them, from which the scales of inputs follow.
+
+        Raises
+        ------
+        GraphError
+            If an op has no counterpart in ONNX, draws random numbers or keeps a state
+            between batches, or depends on the batch or on a length in a way that ONNX
+            cannot be told. The message names the op and its layer.
+        MissingDependencyError
+            If onnx is not installed.
+        NotImplementedError
+            If the format is not ``"onnx"``.
+        ValueError, TypeError
+            If an argument is invalid, or weights do not fit the file.
+        RuntimeError
+            If the model's shapes are not known.
+        ResourceExhaustedError
+            If the calibration does not fit the device's limit.
+        OSError
+            If the file cannot be written.
+
+        Warns
+        -----
+        RuntimeWarning
+            If the model computes in bfloat16: its export computes in float32.
+
+        Notes
+        -----
+        Inputs and outputs have the layout and names that they have here: images are
+        channels-last, and are transposed once where the convolutions begin. An index
+        that is out of range is an error of the runtime, and not NaN.
+
+        Examples
+        --------
+        >>> import memcfg as mc
+        >>> model = mc.nn.Sequential([mc.nn.Input((4,)), mc.nn.Dense(3)])
+        >>> model.export("model.onnx")  # doctest: +SKIP
+        """
+        if format != "onnx":
+            raise NotImplementedError(
+                f"a model is exported in the format 'onnx', not {format!r}"
+            )
+        if input_signature is not None:
+            raise ValueError(
+                "input_signature must be None: sizes are given by batch_size and "
+                "lengths"
+            )
+        with self._lock.turn():
+            self._gather()
+            export_onnx(
+                self,
+                filepath,
+                batch_size=batch_size,
+                lengths=lengths,
+                external_data=external_data,
+                quantized=quantize,
+                calibration_data=calibration_data,
+            )
 
     @takes_arguments
     @outside_workspaces

@@ -5,7 +5,17 @@ of what `read_file` returns. Layers are out of scope here.
 """
 
 from memcfg.onnx._export import RULES, emit, exported_by
+from memcfg.onnx._quantization import quantize, quantized_inputs
 from memcfg.onnx._traced import Traces
 from memcfg.onnx._writing import OPSET, write_file
 
-__all__ = ["OPSET", "RULES", "Traces", "emit", "exported_by", "write_file"]
+__all__ = [
+    "OPSET",
+    "RULES",
+    "Traces",
+    "emit",
+    "exported_by",
+    "quantize",
+    "quantized_inputs",
+    "write_file",
+]

@@ -81,9 +81,7 @@ def recurrent(emitter: Emitter, op: TracedOp) -> None:
         emitter.last[tensor] = Form(name, _TIME_FIRST, (1, batch, units))
 
 
-def _product(
-    emitter: Emitter, z: int
-) -> tuple[int, Stored, Stored | None] | None:
+def _product(emitter: Emitter, z: int) -> tuple[int, Stored, Stored | None] | None:
     """Return the input, kernel and bias of products that only the layer reads."""
     traces = emitter.traces
     first = None

@@ -189,4 +189,3 @@ def fourier(emitter: Emitter, op: TracedOp) -> None:
     for place, tensor in enumerate(op.outputs):
         index = emitter.constant(place, "int64")
         emitter.add(tensor, emitter.one("Gather", made, index, axis=-1))
-

@@ -135,16 +135,12 @@ def _node(onnx: Any, node: Node) -> Any:
 def _body(onnx: Any, body: Subgraph) -> Any:
     def ends(rows: Sequence[tuple[str, str, int]]) -> list[Any]:
         return [
-            onnx.helper.make_tensor_value_info(
-                name, _type(onnx, dtype), [None] * rank
-            )
+            onnx.helper.make_tensor_value_info(name, _type(onnx, dtype), [None] * rank)
             for name, dtype, rank in rows
         ]
 
     nodes = [_node(onnx, node) for node in body.nodes]
-    return onnx.helper.make_graph(
-        nodes, "step", ends(body.inputs), ends(body.outputs)
-    )
+    return onnx.helper.make_graph(nodes, "step", ends(body.inputs), ends(body.outputs))
 
 
 def _ends(onnx: Any, emitter: Emitter) -> list[list[Any]]:

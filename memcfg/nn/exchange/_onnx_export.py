@@ -10,11 +10,21 @@ import os
 import warnings
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from memcfg._caller import outside
 from memcfg.errors import GraphError
 from memcfg.nn._argument_checks import integer
-from memcfg.nn.training._tracing import ProgramKey, TraceSpec, trace_plain
-from memcfg.onnx import Traces, emit, write_file
+from memcfg.nn.training._tracing import (
+    ProgramKey,
+    TraceSpec,
+    input_names,
+    trace_plain,
+    trace_ranges,
+)
+from memcfg.onnx import Traces, emit, quantize, quantized_inputs, write_file
+from memcfg.plan import auto
+from memcfg.runtime import Executor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,6 +35,7 @@ __all__ = ["export_onnx"]
 
 _BATCHES = 5, 7  # primes, which no other length is by chance
 _LENGTHS = 96, 160
+_CALIBRATED = 32  # samples at a time
 
 
 def export_onnx(
@@ -34,8 +45,18 @@ def export_onnx(
     batch_size: int | None,
     lengths: int | Sequence[int] | None,
     external_data: bool | None,
+    quantized: str | None,
+    calibration_data: Any,
 ) -> None:
     """Write the inference of a built model."""
+    model._require_built_in_steps("export")
+    if quantized not in (None, "int8"):
+        raise ValueError(f"quantize must be None or 'int8', got {quantized!r}")
+    if (quantized is None) != (calibration_data is None):
+        raise ValueError(
+            "quantize='int8' needs calibration_data, samples as predict takes them, "
+            "and nothing else does"
+        )
     path = os.fspath(filepath)
     if not path.endswith(".onnx"):
         raise ValueError(f"the name of an ONNX file ends in '.onnx', got {path!r}")
@@ -51,7 +72,62 @@ def export_onnx(
             stacklevel=outside(),
         )
     emitter = emit(traces, session.read)
+    if quantized is not None:
+        wanted = quantized_inputs(emitter)
+        spec = TraceSpec(model.name, network)
+        tensors = list(dict.fromkeys(wanted.values()))
+        quantize(emitter, _ranges(model, spec, given, tensors, calibration_data))
     write_file(emitter, path, model.name, external_data=external_data)
+
+
+def _ranges(
+    model: Any,
+    spec: TraceSpec,
+    lengths: tuple[int, ...] | None,
+    tensors: Sequence[int],
+    data: Any,
+) -> dict[int, tuple[float, float]]:
+    """Return the smallest and the largest number of tensors for some samples.
+
+    A program of its own computes them on the model's device, within its limit.
+    """
+    if not tensors:
+        return {}
+    session, network = model._built_session(), spec.network
+    arrays = model._checked(data)
+    found = network.lengths_of([each.shape[1:] for each in arrays])
+    if lengths is not None and found != lengths:
+        raise ValueError(f"calibration_data has lengths {found}, not {lengths}")
+    fixed = network.inputs[0].node.batch_size
+    count = len(arrays[0])
+    size = min(count, _CALIBRATED) if fixed is None else fixed
+    if count < size or not size:
+        raise ValueError(f"calibration_data has {count} samples: give {size or 1}")
+    key = ProgramKey("predict", size, lengths=found)
+    graph, names = trace_ranges(spec, key, tensors)
+    reads = [each.name for each in graph.tensors if each.role == "input"]
+    executor = Executor(session.executor.device, name=f"{model.name}, calibration")
+    low = dict.fromkeys(tensors, np.inf)
+    high = dict.fromkeys(tensors, -np.inf)
+    try:
+        values = {each.name: session.read(each.name) for each in network.weights}
+        executor.load({"ranges": graph}, auto(), values)
+        for begin in [*range(0, count - size, size), count - size]:
+            for name, array in zip(input_names("x", len(arrays)), arrays, strict=True):
+                if name in reads:
+                    executor.feed("ranges", name)[...] = array[begin : begin + size]
+            executor.run("ranges")
+            for tensor, pair in zip(tensors, names, strict=True):
+                most, least = (float(executor.fetch("ranges", each)) for each in pair)
+                low[tensor] = min(low[tensor], -least)
+                high[tensor] = max(high[tensor], most)
+            executor.finish("ranges")
+    finally:
+        executor.close()
+    result = {each: (low[each], high[each]) for each in tensors}
+    if not np.isfinite(list(result.values())).all():
+        raise ValueError("for calibration_data the model computes NaN or infinity")
+    return result
 
 
 def _check(model: Any, network: Network) -> None:
@@ -119,4 +195,3 @@ def _unique(names: Sequence[str], taken: Sequence[str]) -> list[str]:
             made, number = f"{name}_{number}", number + 1
         result.append(made)
     return result
-

@@ -54,6 +54,7 @@ __all__ = [
     "trace",
     "trace_layers",
     "trace_plain",
+    "trace_ranges",
 ]
 
 KINDS = ("train", "evaluate", "predict", "count")
@@ -293,6 +294,27 @@ def trace_plain(
     outputs = tuple(tracer._forward())
     inputs = tuple(tracer.xs.values())
     return tracer.builder.build(keep=dict.fromkeys(outputs)), inputs, outputs
+
+
+def trace_ranges(
+    spec: TraceSpec, key: ProgramKey, tensors: Sequence[int]
+) -> tuple[Graph, list[tuple[str, str]]]:
+    """Trace the largest numbers of tensors of `trace_plain`, and of their negatives."""
+    tracer = _Trace(spec.at(key.lengths), key)
+    tracer._forward()
+    builder = tracer.builder
+    builder.compute_dtype = None
+    names, keep = [], []
+    for tensor in tensors:
+        axes = {"axes": tuple(range(len(builder.shape(tensor)))), "keepdims": False}
+        negate = {"factor": -1.0, "term": 0.0}
+        both = (tensor, *builder.apply("affine", (tensor,), negate))
+        most = [builder.apply("reduce_max", (each,), axes)[0] for each in both]
+        keep += most
+        names.append(tuple(most))
+    graph = builder.build(keep)
+    shown = [tuple(graph.tensors[i].name for i in pair) for pair in names]
+    return simplify(graph, lambda _: False, differentiates=False), shown
 
 
 class _Trace:
