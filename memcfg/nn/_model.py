@@ -69,7 +69,6 @@ from memcfg.nn.exchange._configs import (
     serialize_keras_object,
 )
 from memcfg.nn.exchange._custom_objects import CustomObjectScope
-from memcfg.nn.exchange._onnx_export import export_onnx
 from memcfg.nn.exchange._keras_files import (
     is_of_keras,
     read_weights_of_keras,
@@ -1965,6 +1964,8 @@ class Model(FixedAttributes, Configured):
         >>> model = mc.nn.Sequential([mc.nn.Input((4,)), mc.nn.Dense(3)])
         >>> model.export("model.onnx")  # doctest: +SKIP
         """
+        from memcfg.nn.exchange._onnx_export import export_onnx  # at its first use
+
         if format != "onnx":
             raise NotImplementedError(
                 f"a model is exported in the format 'onnx', not {format!r}"

@@ -8,7 +8,7 @@ transposes between two convolutions cancel, and broadcasts are left to ONNX.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
@@ -57,6 +57,7 @@ class Stored:
     dtype: str
     read: Callable[[], Array]
     label: str  # from which a name is made
+    learned: bool = False  # whether it is a weight, or made of one
 
     @property
     def nbytes(self) -> int:
@@ -119,7 +120,9 @@ class Emitter:
                 def read(name: str = name) -> Array:
                     return self._read(name)
 
-                self._stored[tensor] = Stored(shape, value.dtype, read, name)
+                self._stored[tensor] = Stored(
+                    shape, value.dtype, read, name, learned=True
+                )
 
     # Names and nodes
 
@@ -233,7 +236,8 @@ class Emitter:
             def read(place: int = place) -> Array:
                 return compute()[place]
 
-            self.keep(tensor, Stored(shape, DTYPES[value.dtype], read, value.name))
+            dtype, learned = DTYPES[value.dtype], any(x.learned for x in operands)
+            self.keep(tensor, Stored(shape, dtype, read, value.name, learned))
         return True
 
     # Forms
@@ -299,7 +303,7 @@ class Emitter:
             def read() -> Array:
                 return np.transpose(stored.read(), perm)
 
-            given = Stored(shape, stored.dtype, read, stored.label)
+            given = replace(stored, shape=shape, read=read)
         self.add(tensor, self.store(given), perm)
         return self.forms(tensor)[-1]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -98,11 +99,10 @@ def broadcast(emitter: Emitter, op: TracedOp) -> None:
     more = len(new) - len(old)
     stored = emitter.stored(x)
     if stored is not None and more:
-        wide = Stored(
-            (1,) * more + stored.shape,
-            stored.dtype,
-            lambda: stored.read().reshape((1,) * more + stored.shape),
-            stored.label,
+        wide = replace(
+            stored,
+            shape=(1,) * more + stored.shape,
+            read=lambda: stored.read().reshape((1,) * more + stored.shape),
         )
         emitter.add(y, emitter.store(wide), None, wide.shape)
         return

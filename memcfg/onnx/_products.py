@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -169,7 +170,7 @@ def _shaped(stored: Stored, shape: tuple[int, ...]) -> Stored:
         return stored.read().reshape(shape)
 
     full = tuple(stored.shape[0] if each == -1 else each for each in shape)
-    return Stored(full, stored.dtype, read, stored.label)
+    return replace(stored, shape=full, read=read)
 
 
 def attention(emitter: Emitter, op: TracedOp) -> None:

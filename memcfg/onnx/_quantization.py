@@ -9,6 +9,7 @@ neural networks for efficient integer-arithmetic-only inference", CVPR 2018.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -89,8 +90,8 @@ def _join(emitter: Emitter, product: Node, normalization: Node) -> None:
         return beta + (before - mean) * factor()
 
     arrays = [
-        Stored(kernel.shape, "float32", scaled, kernel.label),
-        Stored(vectors[0].shape, "float32", shifted, vectors[1].label),
+        replace(kernel, read=scaled),
+        replace(vectors[1], read=shifted),
     ]
     product.inputs[1:] = [emitter.store(each) for each in arrays]
     product.outputs = normalization.outputs

@@ -7,6 +7,7 @@ The order of gates differs: i, f, c, o here and i, o, f, c there.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -120,7 +121,7 @@ def _gates(kernel: Stored, cell: _Cell) -> Stored:
         parts = np.split(kernel.read(), len(cell.gates), axis=1)
         return np.concatenate([parts[i] for i in cell.gates], axis=1).T[None]
 
-    return Stored((1, *kernel.shape[::-1]), kernel.dtype, read, kernel.label)
+    return replace(kernel, shape=(1, *kernel.shape[::-1]), read=read)
 
 
 def _biases(
@@ -140,7 +141,7 @@ def _biases(
         return np.concatenate([row[i] for row in parts for i in cell.gates])[None]
 
     label = f"{name}/biases" if first is None else first.label
-    return Stored((1, 2 * width), "float32", read, label)
+    return Stored((1, 2 * width), "float32", read, label, learned=True)
 
 
 def _initial(emitter: Emitter, state: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -67,11 +68,11 @@ def write_file(
             "external_data=True"
         )
     beside = Path(f"{path}.data")
-    tensors, offset, order = [], 0, []
+    tensors, constants, offset, order = [], [], 0, []
     for label, stored in emitter.arrays.items():
         tensor = onnx.TensorProto(name=label, dims=stored.shape)
         tensor.data_type = _type(onnx, stored.dtype)
-        if external_data and stored.nbytes >= _PAGE:
+        if external_data and stored.learned and stored.nbytes >= _PAGE:
             tensor.data_location = onnx.TensorProto.EXTERNAL
             for key, value in (
                 ("location", beside.name),
@@ -83,11 +84,18 @@ def write_file(
             offset += -(-stored.nbytes // _PAGE) * _PAGE
         else:
             tensor.raw_data = _bytes(stored)
-        tensors.append(tensor)
+        # Who reads the file may train its arrays: those that are none are nodes.
+        is_constant = not stored.learned and stored.dtype == "float32"
+        if is_constant and prod(stored.shape) > 1 and not tensor.data_location:
+            constants.append(
+                onnx.helper.make_node("Constant", [], [label], label, value=tensor)
+            )
+        else:
+            tensors.append(tensor)
     if order:
         write_atomically(beside, _pieces(order))
     graph = onnx.helper.make_graph(
-        [_node(onnx, node) for node in emitter.nodes],
+        [*constants, *(_node(onnx, node) for node in emitter.nodes)],
         name,
         *_ends(onnx, emitter),
         initializer=tensors,

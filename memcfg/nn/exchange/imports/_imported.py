@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from memcfg.errors import FormatError, GraphError
 from memcfg.graph import allowed_ops
+from memcfg.nn import ops
 from memcfg.nn._model import Model
 from memcfg.nn.exchange.imports import (
     _elements,
@@ -70,6 +71,7 @@ class Importer:
         self.batch = BATCH
         self._lengths = lengths
         self._names: set[str] = set()
+        self._starts: list[SymbolicTensor] = []
         self._layers: dict[Any, Layer] = {}
         self._parameters: dict[Any, SymbolicTensor] = {}
         self._weights: list[tuple[Layer, list[Known]]] = []
@@ -118,6 +120,7 @@ class Importer:
             name = self.unique(each.name)
             start = Input(shape, dtype=_INPUTS[each.dtype], name=name)
             starts.append(start)
+            self._starts.append(start)
             axes = tuple((axis,) for axis in range(len(shape) + 1))
             self.values[each.name] = View(start, axes, self.batch)
         return starts
@@ -214,8 +217,19 @@ class Importer:
         layer: Layer = kind(**options, name=self.unique(label))
         if weights:
             self._weights.append((layer, list(weights)))
+            layer.trainable = any(sources)  # of constants it stays as it is
         self._layers[key] = layer
         return layer
+
+    def repeated(self, value: Known, operand: Any) -> View:
+        """Return a constant as a value of each sample."""
+        start = next(each for each in self._starts)
+        key = (slice(None), *(slice(0, 1) for _ in start.sample_shape))
+        rank = len(value.shape)
+        zeros = ops.reshape(ops.zeros_like(start[key]), (-1, *(1,) * (rank - 1)))
+        zeros = ops.cast(zeros, "float32")
+        made = ops.broadcast_to(zeros + operand, (None, *value.shape[1:]))
+        return View(made, tuple((axis,) for axis in range(rank)), self.batch)
 
     def parameter(self, array: Known, label: str, *, learns: bool) -> SymbolicTensor:
         """Return an array as a weight."""

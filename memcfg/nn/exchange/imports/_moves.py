@@ -342,9 +342,15 @@ def _pad(node: Node) -> Value:
     pairs = [(max(before, 0), max(after, 0)) for before, after in pairs]
     if not any(map(any, pairs)):
         return value
-    order = natural_order(value)
-    x, places = in_order(value, order)
-    widths = [pairs[axis] for axis in order]
+    padded = [axis for axis, pair in enumerate(pairs) if any(pair)]
+    if all(len(value.axes[axis]) == 1 for axis in padded):
+        x, places = value.x, value.axes
+        of = {value.axes[axis][0]: pairs[axis] for axis in padded}
+        widths = [of.get(i, (0, 0)) for i in range(len(value.lengths))]
+    else:
+        order = natural_order(value)
+        x, places = in_order(value, order)
+        widths = [pairs[axis] for axis in order]
     if widths[0] != (0, 0):
         raise UnsupportedError("pads the batch")
     if mode == "constant":

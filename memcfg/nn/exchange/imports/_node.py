@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from memcfg.nn.exchange.imports._views import Known, Rounded, UnsupportedError, View
+from memcfg.nn.exchange.imports._views import (
+    Known,
+    Places,
+    Rounded,
+    UnsupportedError,
+    View,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Node", "Rule", "Value"]
 
-Value: TypeAlias = View | Known | Rounded
+Value: TypeAlias = View | Known | Rounded | Places
 
 
 @dataclass(frozen=True)
@@ -53,16 +59,19 @@ class Node:
     def value(self, place: int) -> View | Known:
         """Return an input."""
         value = self.inputs[place] if self.has(place) else None
-        if value is None or isinstance(value, Rounded):
+        if not isinstance(value, View | Known):
             raise UnsupportedError(f"has no numbers as input {place}")
         return value
 
     def view(self, place: int = 0) -> View:
         """Return an input that depends on those of the graph."""
         value = self.value(place)
-        if isinstance(value, Known):
+        if isinstance(value, View):
+            return value
+        if not value.shape or value.shape[0] not in (1, self.batch):
             raise UnsupportedError(f"has a constant as input {place}")
-        return value
+        made: View = self.importer.repeated(value, self.operand(value))
+        return made
 
     def known(self, place: int) -> Known:
         """Return an input that does not depend on those of the graph."""
@@ -122,7 +131,8 @@ class Node:
         if value.size == 1:
             return float(value.array().reshape(()))
         floats = np.dtype(value.dtype).kind == "f"
-        if value.weight is not None and floats:
+        is_weight = value.weight is not None and floats
+        if is_weight and np.isfinite(value.read()).all():
             made: SymbolicTensor = self.importer.parameter(
                 value, self.label(value), learns=True
             )

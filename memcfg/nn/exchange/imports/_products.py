@@ -125,6 +125,25 @@ def _gemm(node: Node) -> Value:
     return combined(node, [made, third], ops.add)
 
 
+def on_images(layer: Any, view: View) -> View:
+    """Return what a layer makes of images or sequences, channels-last.
+
+    Samples may be parts of those of the model, which then are further steps.
+    """
+    first, channels, *sides = view.axes
+    if first == (0,):
+        x = layer(arranged(view, [first, *sides, channels]))
+        more = 0
+    elif first[:1] == (0,):
+        x = arranged(view, [(0,), first[1:], *sides, channels])
+        name = f"{layer.name}.steps"
+        x = layers.TimeDistributed(layer, name=name)(x)
+        more = 1
+    else:
+        raise UnsupportedError("has no batch of samples in its first axis")
+    return channels_second(x, view.batch, more)
+
+
 def channels_last(view: View) -> Any:
     """Return images or sequences with the channels last."""
     if view.axes[0] != (0,):
@@ -132,11 +151,11 @@ def channels_last(view: View) -> Any:
     return arranged(view, [view.axes[0], *view.axes[2:], view.axes[1]])
 
 
-def channels_second(x: Any, batch: int) -> View:
-    """Return a channels-last tensor as ONNX sees it."""
+def channels_second(x: Any, batch: int, more: int = 0) -> View:
+    """Return a channels-last tensor as ONNX sees it; `more` axes are of the batch."""
     rank = len(x.shape)
-    axes = ((0,), (rank - 1,), *((i,) for i in range(1, rank - 1)))
-    return View(x, axes, batch)
+    sides = ((i,) for i in range(1 + more, rank - 1))
+    return View(x, (tuple(range(1 + more)), (rank - 1,), *sides), batch)
 
 
 def padding_of(
@@ -210,7 +229,7 @@ def _conv(node: Node) -> Value:
         use_bias=len(weights) > 1,
         kernel_initializer="zeros",
     )
-    return channels_second(layer(channels_last(view)), view.batch)
+    return on_images(layer, view)
 
 
 def _conv_transpose(node: Node) -> Value:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BATCH",
     "Known",
+    "Places",
     "Rounded",
     "UnsupportedError",
     "View",
@@ -133,6 +134,13 @@ class Rounded:
     value: View
     numbers: View  # rounded, less the zero point, in the place of integers
     scale: float
+
+
+@dataclass(frozen=True)
+class Places:
+    """The places of maxima in their windows, which MaxUnpool reads."""
+
+    x: SymbolicTensor
 
 
 def whole(view: View) -> bool:

@@ -11,9 +11,10 @@ from memcfg.nn.exchange.imports._node import Node, Rule, Value
 from memcfg.nn.exchange.imports._products import (
     channels_last,
     channels_second,
+    on_images,
     padding_of,
 )
-from memcfg.nn.exchange.imports._views import UnsupportedError, View
+from memcfg.nn.exchange.imports._views import Places, UnsupportedError, View
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,21 +45,42 @@ def _pool(node: Node) -> list[Value]:
         raise UnsupportedError(f"has windows with gaps, {gaps}")
     sizes = view.shape[2:]
     pads = padding_of(node, sizes, window, strides, ones)
-    x = channels_last(view)
     whole = bool(node.get("count_include_pad", 0)) and any(map(any, pads))
     if node.type == "AveragePool" and whole:
-        x = ops.pad(x, [(0, 0), *pads, (0, 0)])
+        wide = ops.pad(channels_last(view), [(0, 0), *pads, (0, 0)])
+        view = channels_second(wide, view.batch)
         sizes = tuple(n + sum(pair) for n, pair in zip(sizes, pads, strict=True))
         pads = [(0, 0)] * rank
     if node.get("ceil_mode", 0):
         pads = _up(sizes, window, strides, pads)
-    layer = _POOLING[node.type][rank](
+    padding = tuple(pads) if any(map(any, pads)) else "valid"
+    name = node.importer.unique(node.label())
+    if len(node.of.outputs) > 1 and rank == 2:
+        layer: Any = layers.MaxPooling2D(
+            window, strides, padding, return_indices=True, name=name
+        )
+        y, places = layer(channels_last(view))
+        return [channels_second(y, view.batch), Places(places)]
+    layer = _POOLING[node.type][rank](window, strides, padding, name=name)
+    return [on_images(layer, view)]
+
+
+def _unpool(node: Node) -> Value:
+    view, places = node.view(0), node.inputs[1]
+    if not isinstance(places, Places) or len(view.shape) != 4:
+        raise UnsupportedError("reads places that are not those of a MaxPool of images")
+    window = tuple(node.get("kernel_shape", ()))
+    strides = tuple(node.get("strides", (1, 1)))
+    pads = padding_of(node, view.shape[2:], window, strides, (1, 1))
+    sizes = node.setting("output_shape", 2)
+    layer = layers.MaxUnpooling2D(
         window,
         strides,
         tuple(pads) if any(map(any, pads)) else "valid",
+        output_size=None if sizes is None else tuple(int(n) for n in sizes[2:]),
         name=node.importer.unique(node.label()),
     )
-    return [channels_second(layer(x), view.batch)]
+    return channels_second(layer([channels_last(view), places.x]), view.batch)
 
 
 def _up(
@@ -135,7 +157,7 @@ def _resize(node: Node) -> Value:
         layer = layers.UpSampling2D(factors, interpolation="bilinear", name=name)
     else:
         raise UnsupportedError(f"resizes in the mode {mode!r} and {how!r}")
-    return channels_second(layer(channels_last(view)), view.batch)
+    return on_images(layer, view)
 
 
 def _size(factors: Sequence[int]) -> Any:
@@ -166,6 +188,7 @@ RULES: dict[str, Rule] = {
     "GlobalMaxPool": _global_max,
     "LRN": _local_response,
     "MaxPool": _pool,
+    "MaxUnpool": _unpool,
     "Resize": _resize,
     "Upsample": _resize,
 }
