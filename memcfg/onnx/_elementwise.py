@@ -7,7 +7,6 @@ operands keep the layout and the repeated axes that they have.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,7 +16,7 @@ from memcfg.ops._expression import instructions, read_over
 from memcfg.ops._nodes import CONDITIONS, NODES
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from memcfg.onnx._emitter import Emitter, Form
     from memcfg.onnx._lengths import Number
@@ -223,9 +222,9 @@ def _simplified(emitter: Emitter, kind: str, arguments: list[Any]) -> Any:
     b = rest[0] if rest else None
     if kind == "select" and isinstance(a, bool):
         return b if a else rest[1]
-    if kind == "add" and b == 0 or kind == "multiply" and b == 1:
+    if (kind == "add" and b == 0) or (kind == "multiply" and b == 1):
         return a
-    if kind == "add" and a == 0 or kind == "multiply" and a == 1:
+    if (kind == "add" and a == 0) or (kind == "multiply" and a == 1):
         return b
     if kind == "power" and b == 2:
         return emitter.one("Mul", a, a)

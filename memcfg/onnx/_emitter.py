@@ -114,8 +114,7 @@ class Emitter:
         for tensor in self.traces.consumers:
             value = self.traces.value(tensor)
             if value.role == "parameter" and self.traces.maker(tensor) is None:
-                shape = tuple(int(each) for each in value.shape)  # type: ignore[arg-type]
-                name = value.name
+                shape, name = value.lengths or (), value.name
 
                 def read(name: str = name) -> Array:
                     return self._read(name)
@@ -165,7 +164,7 @@ class Emitter:
         """Append a node unless there is the same one."""
         key = (kind, inputs, tuple(sorted(attributes.items())))
         if key not in self._made:
-            self._made[key] = self.one(kind, *inputs, **attributes)
+            self._made[key] = self.node(kind, inputs, attributes)[0]
         return self._made[key]
 
     # Stored arrays
@@ -209,35 +208,30 @@ class Emitter:
         values = [self.traces.value(each) for each in op.outputs]
         if len(operands) < len(given) or op.type in _KEPT:
             return False
-        if any(isinstance(n, Length) for value in values for n in value.shape):
+        shapes = [each.lengths for each in values]
+        known = [each for each in shapes if each is not None]
+        dtypes = [DTYPES.get(each.dtype, "") for each in values]
+        if len(known) < len(shapes) or not all(dtypes):
             return False
-        size = sum(
-            prod(map(int, each.shape)) * np.dtype(DTYPES[each.dtype]).itemsize  # type: ignore[arg-type]
-            for each in values
-        )
+        rows = list(zip(known, dtypes, strict=True))
+        size = sum(prod(shape) * np.dtype(dtype).itemsize for shape, dtype in rows)
         if size > max(_FOLDED, 2 * sum(each.nbytes for each in operands)):
-            return False
-        if any(each.dtype not in DTYPES for each in values):
             return False
 
         def compute() -> list[Array]:
             arrays = [each.read() for each in operands]
-            outputs = [
-                np.empty(tuple(map(int, each.shape)), DTYPES[each.dtype])  # type: ignore[arg-type]
-                for each in values
-            ]
+            outputs = [np.empty(shape, dtype) for shape, dtype in rows]
             with np.errstate(all="ignore"):
                 op_type(op.type).numpy(op.attributes, arrays, outputs)
             return outputs
 
-        for place, (tensor, value) in enumerate(zip(op.outputs, values, strict=True)):
-            shape = tuple(map(int, value.shape))  # type: ignore[arg-type]
+        learned = any(each.learned for each in operands)
+        for place, (tensor, row) in enumerate(zip(op.outputs, rows, strict=True)):
 
             def read(place: int = place) -> Array:
                 return compute()[place]
 
-            dtype, learned = DTYPES[value.dtype], any(x.learned for x in operands)
-            self.keep(tensor, Stored(shape, dtype, read, value.name, learned))
+            self.keep(tensor, Stored(*row, read, values[place].name, learned))
         return True
 
     # Forms
@@ -354,7 +348,7 @@ class Emitter:
     def shape(self, lengths: Sequence[Number]) -> str:
         """Return the name of a vector of lengths."""
         if not any(isinstance(each, Length) for each in lengths):
-            return self.int64s(*(int(each) for each in lengths))  # type: ignore[arg-type]
+            return self.int64s(*map(int, lengths))  # type: ignore[arg-type]
         parts: list[str] = []
         for known, run in _runs(lengths):
             parts.append(self.int64s(*run) if known else self.length(run[0]))

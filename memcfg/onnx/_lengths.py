@@ -55,9 +55,9 @@ def fit(values: Sequence[Any], settings: Sequence[Symbols]) -> Any:
         return first
     if all(isinstance(each, dict) and each.keys() == first.keys() for each in values):
         return {key: fit([each[key] for each in values], settings) for key in first}
-    if all(isinstance(each, list | tuple) for each in values):
-        if len({len(each) for each in values}) == 1:
-            return tuple(fit(each, settings) for each in zip(*values, strict=True))
+    are_lists = all(isinstance(each, list | tuple) for each in values)
+    if are_lists and len({len(each) for each in values}) == 1:
+        return tuple(fit(each, settings) for each in zip(*values, strict=True))
     if all(map(is_number, values)):
         found = _solve(values, settings)
         if found is not None:

@@ -152,7 +152,7 @@ def _of_input(
 ) -> tuple[str, float]:
     low, high = ranges[emitter.tensor_of[x]]
     low, high = min(low, 0.0), max(high, 0.0)  # 0 is exact
-    scale = float(np.float32(max((high - low) / 255, _LEAST)))
+    scale = float(np.float32(max((high - low) / 255, float(_LEAST))))
     zero = int(np.clip(round(-128 - low / scale), -128, 127))
     parameters = [emitter.constant(scale), emitter.constant(zero, "int8")]
     rounded = _append(emitter, nodes, "QuantizeLinear", [x, *parameters])

@@ -297,11 +297,11 @@ class _Reader:
                 f"{given}"
             )
 
-        def read() -> Array:
+        def numbers() -> Array:
             made: Array = self._onnx.numpy_helper.to_array(tensor)
             return made
 
-        return Held(tensor.name, shape, dtype, read)
+        return Held(tensor.name, shape, dtype, numbers)
 
     def _external(
         self, tensor: Any, what: str, shape: tuple[int, ...], dtype: str, nbytes: int

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memcfg._cached import cached_property
 from memcfg.errors import GraphError
-from memcfg.onnx._lengths import fit
+from memcfg.onnx._lengths import Length, fit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -21,7 +21,6 @@ __all__ = ["TracedOp", "Traces", "Value"]
 class TracedOp(NamedTuple):
     """An op whose attributes hold for every batch."""
 
-    index: int
     name: str
     type: str
     layer: str
@@ -37,6 +36,12 @@ class Value(NamedTuple):
     shape: tuple[Number, ...]
     dtype: str
     role: str
+
+    @property
+    def lengths(self) -> tuple[int, ...] | None:
+        """The shape, or None if a length depends on the batch."""
+        known = tuple(each for each in self.shape if not isinstance(each, Length))
+        return known if len(known) == len(self.shape) else None
 
 
 @dataclass(frozen=True)
@@ -116,7 +121,7 @@ class Traces:
                     "fixed sizes: batch_size=1, and lengths=... of axes of any length"
                 ) from None
             self._known[index] = TracedOp(
-                index, op.name, op.type, op.group, op.inputs, op.outputs, attributes
+                op.name, op.type, op.group, op.inputs, op.outputs, attributes
             )
         return self._known[index]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from math import prod
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,7 @@ from memcfg.onnx._lengths import Length
 from memcfg.onnx._library import the_library
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator, Sequence
 
     from memcfg.onnx._lengths import Number

@@ -143,8 +143,8 @@ def _check(model: Any, network: Network) -> None:
         for _, leaf in layer._leaves():
             if getattr(leaf, "stateful", False):
                 raise GraphError(
-                    f"layer {leaf.name!r} ({type(leaf).__name__}) keeps a state between "
-                    "batches, which an ONNX file does not: it cannot be exported"
+                    f"layer {leaf.name!r} ({type(leaf).__name__}) keeps a state "
+                    "between batches, which an ONNX file does not: it is not exported"
                 )
 
 

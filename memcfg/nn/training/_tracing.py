@@ -293,7 +293,7 @@ def trace_plain(
     tracer = _Trace(spec.at(key.lengths), key)
     outputs = tuple(tracer._forward())
     inputs = tuple(tracer.xs.values())
-    return tracer.builder.build(keep=dict.fromkeys(outputs)), inputs, outputs
+    return tracer.builder.build(list(dict.fromkeys(outputs))), inputs, outputs
 
 
 def trace_ranges(
@@ -304,16 +304,15 @@ def trace_ranges(
     tracer._forward()
     builder = tracer.builder
     builder.compute_dtype = None
-    names, keep = [], []
+    pairs: list[tuple[int, int]] = []
     for tensor in tensors:
         axes = {"axes": tuple(range(len(builder.shape(tensor)))), "keepdims": False}
         negate = {"factor": -1.0, "term": 0.0}
         both = (tensor, *builder.apply("affine", (tensor,), negate))
-        most = [builder.apply("reduce_max", (each,), axes)[0] for each in both]
-        keep += most
-        names.append(tuple(most))
-    graph = builder.build(keep)
-    shown = [tuple(graph.tensors[i].name for i in pair) for pair in names]
+        most, least = (builder.apply("reduce_max", (each,), axes)[0] for each in both)
+        pairs.append((most, least))
+    graph = builder.build([each for pair in pairs for each in pair])
+    shown = [(graph.tensors[a].name, graph.tensors[b].name) for a, b in pairs]
     return simplify(graph, lambda _: False, differentiates=False), shown
 
 

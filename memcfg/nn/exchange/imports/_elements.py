@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from memcfg.nn import activations, layers, ops
-from memcfg.nn.exchange.imports._node import Node, Rule, Value
 from memcfg.nn.exchange.imports._views import (
     Known,
     Rounded,
@@ -17,6 +16,9 @@ from memcfg.nn.exchange.imports._views import (
     View,
     aligned,
 )
+
+if TYPE_CHECKING:
+    from memcfg.nn.exchange.imports._node import Node, Rule, Value
 
 __all__ = ["RULES", "combined"]
 
@@ -183,9 +185,9 @@ def _scales(node: Node, rank: int) -> tuple[Known, Known | None]:
         if value.shape and value.size > 1:
             axis = node.axis(1, rank)
             shape = tuple(value.size if i == axis else 1 for i in range(rank))
-            value = value.changed(shape, lambda array, to=shape: array.reshape(to))
+            value = value.reshaped(shape)
         else:
-            value = value.changed((), lambda array: array.reshape(()))
+            value = value.reshaped(())
         found.append(value)
     scale, zero = found
     assert scale is not None

@@ -109,10 +109,10 @@ class Importer:
             self.batch = size
         starts = []
         known = {n for each in inputs for n in each.shape[1:] if isinstance(n, str)}
-        for each in self._lengths:
-            if each not in known:
+        for symbol in self._lengths:
+            if symbol not in known:
                 raise ValueError(
-                    f"lengths names {each!r}, and axes of any length are "
+                    f"lengths names {symbol!r}, and axes of any length are "
                     f"{', '.join(sorted(known)) or 'none'}"
                 )
         for each in inputs:

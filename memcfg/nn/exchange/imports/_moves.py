@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg.nn import layers, ops
-from memcfg.nn.exchange.imports._node import Node, Rule, Value
 from memcfg.nn.exchange.imports._views import (
     BATCH,
     Known,
@@ -27,6 +26,8 @@ from memcfg.nn.exchange.imports._views import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from memcfg.nn.exchange.imports._node import Node, Rule, Value
 
 __all__ = ["RULES"]
 
@@ -186,9 +187,9 @@ def _concat(node: Node) -> Value:
         if isinstance(value, View):
             x, axes = in_order(value, order)
         else:
-            x = node.operand(_turned(value, order, node.batch))
-            if isinstance(x, float):
-                x = np.full((1,) * rank, x, np.float32)
+            operand = node.operand(_turned(value, order, node.batch))
+            one = isinstance(operand, float)
+            x = np.full((1,) * rank, operand, np.float32) if one else operand  # type: ignore[assignment]
         operands.append(x)
     made = ops.concatenate(operands, axis=order.index(axis))
     return View(made, axes, node.batch)
@@ -219,8 +220,8 @@ def _slice(node: Node) -> Value:
             keys[axis] = slice(begin, end, step)
     if isinstance(value, Known):
         return Known.of(value.array()[tuple(keys)])
-    for axis, key in enumerate(keys):
-        value = _sliced(value, axis, key)
+    for axis, part in enumerate(keys):
+        value = _sliced(value, axis, part)
     return value
 
 
@@ -319,22 +320,16 @@ def _embedded(node: Node, table: Known, indices: View, axis: int) -> View:
 def _pad(node: Node) -> Value:
     value = node.value(0)
     rank = len(value.shape)
-    mode = node.get("mode", "constant")
+    mode = str(node.get("mode", "constant"))
     pads = node.setting("pads", 1, node.get("paddings"))
     number = float(node.setting("value", 2, 0.0) or 0.0)
-    axes = range(rank)
-    if node.has(3):
-        axes = node.axes(node.setting("", 3), rank)  # type: ignore[assignment]
+    axes = node.axes(node.setting("", 3), rank) if node.has(3) else range(rank)
     pairs = [(0, 0)] * rank
     half = len(pads) // 2
     for place, axis in enumerate(axes):
         pairs[axis] = int(pads[place]), int(pads[half + place])
     if isinstance(value, Known):
-        if mode != "constant":
-            raise UnsupportedError(f"pads a constant in the mode {mode!r}")
-        shape = [n + sum(pair) for n, pair in zip(value.shape, pairs, strict=True)]
-        _without_batch(shape, node.batch)
-        return Known.of(np.pad(value.array(), pairs, constant_values=number))
+        return _padded_array(node, value, pairs, number)
     for axis, (before, after) in enumerate(pairs):
         low, high = -min(before, 0), -min(after, 0)
         if low or high:
@@ -342,17 +337,7 @@ def _pad(node: Node) -> Value:
     pairs = [(max(before, 0), max(after, 0)) for before, after in pairs]
     if not any(map(any, pairs)):
         return value
-    padded = [axis for axis, pair in enumerate(pairs) if any(pair)]
-    if all(len(value.axes[axis]) == 1 for axis in padded):
-        x, places = value.x, value.axes
-        of = {value.axes[axis][0]: pairs[axis] for axis in padded}
-        widths = [of.get(i, (0, 0)) for i in range(len(value.lengths))]
-    else:
-        order = natural_order(value)
-        x, places = in_order(value, order)
-        widths = [pairs[axis] for axis in order]
-    if widths[0] != (0, 0):
-        raise UnsupportedError("pads the batch")
+    x, places, widths = _widths(value, pairs)
     if mode == "constant":
         made = ops.pad(x, widths, constant_values=number)
     elif mode in ("reflect", "edge", "wrap"):
@@ -360,6 +345,32 @@ def _pad(node: Node) -> Value:
     else:
         raise UnsupportedError(f"pads in the mode {mode!r}")
     return View(made, places, value.batch)
+
+
+def _padded_array(
+    node: Node, value: Known, pairs: Sequence[tuple[int, int]], number: float
+) -> Known:
+    if node.get("mode", "constant") != "constant":
+        raise UnsupportedError(f"pads a constant in the mode {node.get('mode')!r}")
+    shape = [n + sum(pair) for n, pair in zip(value.shape, pairs, strict=True)]
+    _bounded(shape)
+    return Known.of(np.pad(value.array(), pairs, constant_values=number))
+
+
+def _widths(view: View, pairs: Sequence[tuple[int, int]]) -> tuple[Any, Any, Any]:
+    """Return a tensor, its axes, and the padding of each axis of the tensor."""
+    padded = [axis for axis, pair in enumerate(pairs) if any(pair)]
+    if all(len(view.axes[axis]) == 1 for axis in padded):
+        of = {view.axes[axis][0]: pairs[axis] for axis in padded}
+        x, places = view.x, view.axes
+        widths = [of.get(i, (0, 0)) for i in range(len(view.lengths))]
+    else:
+        order = natural_order(view)
+        x, places = in_order(view, order)
+        widths = [pairs[axis] for axis in order]
+    if widths[0] != (0, 0):
+        raise UnsupportedError("pads the batch")
+    return x, places, widths
 
 
 def _range(node: Node) -> Value:
@@ -413,13 +424,14 @@ def _trilu(node: Node) -> Value:
 def _gather_elements(node: Node) -> Value:
     if node.all_known():
         axis = node.axis(0, len(node.value(0).shape))
-        return Known.of(np.take_along_axis(*node.arrays(), axis))  # type: ignore[arg-type]
+        array, places = node.arrays()
+        return Known.of(np.take_along_axis(array, places, axis))
     data, indices = node.view(0), node.view(1)
     axis = node.axis(0, len(data.shape))
     order = [each for each in natural_order(data) if each != axis] + [axis]
     x, axes = in_order(data, order)
-    places, _ = in_order(indices, order)
-    return View(ops.take_along_axis(x, places, axis=-1), axes, data.batch)
+    chosen, _ = in_order(indices, order)
+    return View(ops.take_along_axis(x, chosen, axis=-1), axes, data.batch)
 
 
 RULES: dict[str, Rule] = {

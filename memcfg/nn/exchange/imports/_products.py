@@ -8,7 +8,6 @@ import numpy as np
 
 from memcfg.nn import layers, ops
 from memcfg.nn.exchange.imports._elements import combined
-from memcfg.nn.exchange.imports._node import Node, Rule, Value
 from memcfg.nn.exchange.imports._views import (
     Known,
     UnsupportedError,
@@ -22,6 +21,8 @@ from memcfg.nn.exchange.imports._views import (
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from memcfg.nn.exchange.imports._node import Node, Rule, Value
 
 __all__ = ["RULES"]
 

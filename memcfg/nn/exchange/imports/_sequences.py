@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from math import prod
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from memcfg.nn import layers, ops
-from memcfg.nn.exchange.imports._node import Node, Rule, Value
 from memcfg.nn.exchange.imports._views import (
     Known,
     UnsupportedError,
@@ -18,6 +17,9 @@ from memcfg.nn.exchange.imports._views import (
     last,
     reshaped,
 )
+
+if TYPE_CHECKING:
+    from memcfg.nn.exchange.imports._node import Node, Rule, Value
 
 __all__ = ["RULES"]
 

@@ -9,7 +9,6 @@ which no other length is.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -19,6 +18,8 @@ import numpy as np
 from memcfg.nn import ops
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
     from memcfg.nn.layers import SymbolicTensor
 
 __all__ = [
@@ -90,7 +91,7 @@ class View:
 
 @dataclass(frozen=True)
 class Known:
-    """A value that does not depend on the inputs; weights are read when they are set."""
+    """A value that does not depend on the inputs, read when it is needed."""
 
     shape: tuple[int, ...]
     dtype: str
@@ -115,6 +116,10 @@ class Known:
                 f"computes with {self.size} constants, of {_READ} at most"
             )
         return self.read()
+
+    def reshaped(self, shape: Sequence[int]) -> Known:
+        """Return the value in another shape."""
+        return self.changed(shape, lambda array: array.reshape(shape))
 
     def changed(
         self, shape: Sequence[int], function: Callable[[Array], Array]
@@ -321,8 +326,7 @@ def aligned(
         if isinstance(value, View):
             wide.append(unsqueezed(value, range(more)))
         else:
-            shape = (1,) * more + value.shape
-            wide.append(value.changed(shape, lambda array, to=shape: array.reshape(to)))
+            wide.append(value.reshaped((1,) * more + value.shape))
     wide = _refined(wide, rank)
     order, lengths = _layout(wide, rank)
     axes = tuple(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg.nn import layers, ops
-from memcfg.nn.exchange.imports._node import Node, Rule, Value
 from memcfg.nn.exchange.imports._products import (
     channels_last,
     channels_second,
@@ -19,9 +18,11 @@ from memcfg.nn.exchange.imports._views import Places, UnsupportedError, View
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from memcfg.nn.exchange.imports._node import Node, Rule, Value
+
 __all__ = ["RULES"]
 
-_POOLING = {
+_POOLING: dict[str, dict[int, Any]] = {
     "MaxPool": {1: layers.MaxPooling1D, 2: layers.MaxPooling2D, 3: layers.MaxPooling3D},
     "AveragePool": {
         1: layers.AveragePooling1D,
@@ -53,13 +54,14 @@ def _pool(node: Node) -> list[Value]:
         pads = [(0, 0)] * rank
     if node.get("ceil_mode", 0):
         pads = _up(sizes, window, strides, pads)
-    padding = tuple(pads) if any(map(any, pads)) else "valid"
+    padding: Any = tuple(pads) if any(map(any, pads)) else "valid"
     name = node.importer.unique(node.label())
     if len(node.of.outputs) > 1 and rank == 2:
         layer: Any = layers.MaxPooling2D(
             window, strides, padding, return_indices=True, name=name
         )
-        y, places = layer(channels_last(view))
+        made: Any = layer(channels_last(view))
+        y, places = made
         return [channels_second(y, view.batch), Places(places)]
     layer = _POOLING[node.type][rank](window, strides, padding, name=name)
     return [on_images(layer, view)]
@@ -77,7 +79,7 @@ def _unpool(node: Node) -> Value:
         window,
         strides,
         tuple(pads) if any(map(any, pads)) else "valid",
-        output_size=None if sizes is None else tuple(int(n) for n in sizes[2:]),
+        output_size=None if sizes is None else (int(sizes[2]), int(sizes[3])),
         name=node.importer.unique(node.label()),
     )
     return channels_second(layer([channels_last(view), places.x]), view.batch)
@@ -147,10 +149,8 @@ def _resize(node: Node) -> Value:
     near = {"asymmetric": "floor", "half_pixel": "round_prefer_floor"}
     name = node.importer.unique(node.label())
     rank = len(factors)
-    if (
-        mode == "nearest"
-        and near.get(how) == rounding
-        or (mode == "nearest" and node.opset < 11)
+    if (mode == "nearest" and near.get(how) == rounding) or (
+        mode == "nearest" and node.opset < 11
     ):
         layer: Any = _UPSAMPLING[rank](_size(factors), name=name)
     elif mode == "linear" and how.endswith("half_pixel") and rank == 2:
