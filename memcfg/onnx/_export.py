@@ -39,6 +39,7 @@ RULES: Mapping[str, Rule] = {
     "conv3d": products.convolution,
     "conv3d_gradient_input": products.transposed_convolution,
     "dense": products.dense,
+    "determinant": reductions.determinant,
     "fill": movement.fill,
     "flatten": movement.reshape,
     "fourier": reductions.fourier,

@@ -17,6 +17,7 @@ __all__ = [
     "argmax",
     "batch_moments",
     "batch_normalization",
+    "determinant",
     "fourier",
     "gather",
     "layer_normalization",
@@ -170,6 +171,11 @@ def put_along(emitter: Emitter, op: TracedOp) -> None:
     operands = [zeros, emitter.full(indices), emitter.full(values)]
     attributes = {"axis": -1, "reduction": "add"}
     emitter.add(op.outputs[0], emitter.node("ScatterElements", operands, attributes)[0])
+
+
+def determinant(emitter: Emitter, op: TracedOp) -> None:
+    """Append the determinants of matrices."""
+    emitter.add(op.outputs[0], emitter.one("Det", emitter.full(op.inputs[0])))
 
 
 def fourier(emitter: Emitter, op: TracedOp) -> None:

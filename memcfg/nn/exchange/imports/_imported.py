@@ -227,7 +227,7 @@ class Importer:
         key = (slice(None), *(slice(0, 1) for _ in start.sample_shape))
         rank = len(value.shape)
         zeros = ops.reshape(ops.zeros_like(start[key]), (-1, *(1,) * (rank - 1)))
-        zeros = ops.cast(zeros, "float32")
+        zeros = ops.cast(zeros, _INPUTS.get(value.dtype, "float32"))
         made = ops.broadcast_to(zeros + operand, (None, *value.shape[1:]))
         return View(made, tuple((axis,) for axis in range(rank)), self.batch)
 

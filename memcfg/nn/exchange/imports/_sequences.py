@@ -14,7 +14,10 @@ from memcfg.nn.exchange.imports._views import (
     UnsupportedError,
     View,
     arranged,
+    in_order,
     last,
+    natural_order,
+    plain,
     reshaped,
 )
 
@@ -132,6 +135,36 @@ def _top_k(node: Node) -> list[Value]:
         values, places = ops.top_k(-x, count)
         values = -values
     return [View(each, axes, view.batch) for each in (values, places)]
+
+
+def _determinant(node: Node) -> Value:
+    x, axes = plain(node.view(0))
+    if axes[-2:] != ((len(axes) - 2,), (len(axes) - 1,)):
+        raise UnsupportedError("takes the determinant over the batch")
+    return View(ops.det(x), axes[:-2], node.batch)
+
+
+def _fourier(node: Node) -> Value:
+    view = node.view(0)
+    rank, inverse = len(view.shape), bool(node.get("inverse", 0))
+    axis = node.setting("axis", 2, 1 if node.opset < 20 else -2)
+    if node.has(1) or node.get("onesided", 0):
+        raise UnsupportedError("transforms to another length")
+    place, count = node.checked_axis(int(axis), rank), view.shape[-1]
+    if count not in (1, 2) or place == rank - 1:
+        raise ValueError(f"real and imaginary parts are 2 numbers, not {count}")
+    chosen = (place, rank - 1)
+    order = [each for each in natural_order(view) if each not in chosen]
+    both, axes = in_order(view, [*order, *chosen])
+    real = both[..., 0]
+    parts = real, both[..., 1] if count == 2 else ops.zeros_like(real)
+    if not inverse:
+        made = ops.fft(parts)
+    else:  # of the conjugate
+        turned = ops.fft((parts[0], -parts[1]))
+        by = 1 / view.shape[place]
+        made = turned[0] * by, turned[1] * -by
+    return View(ops.stack(list(made), axis=-1), axes, view.batch)
 
 
 def _one_hot(node: Node) -> Value:
@@ -284,6 +317,8 @@ RULES: dict[str, Rule] = {
     "ArgMax": _extreme(ops.argmax, np.argmax),
     "ArgMin": _extreme(ops.argmin, np.argmin),
     "CumSum": _cumsum,
+    "DFT": _fourier,
+    "Det": _determinant,
     "GRU": _recurrent,
     "LSTM": _recurrent,
     "LogSoftmax": _softmax(ops.log_softmax),
