@@ -179,8 +179,9 @@ class _Reader:
         for place, made in enumerate(nodes):
             for name in made.inputs:
                 readers.setdefault(name, []).append(place)
+        name = graph.name if isinstance(graph.name, str) else ""
         return OnnxGraph(
-            graph.name or "model", opset, inputs, outputs, nodes, arrays, readers
+            name or "model", opset, inputs, outputs, nodes, arrays, readers
         )
 
     def _opset(self) -> int:
@@ -203,6 +204,11 @@ class _Reader:
     ) -> None:
         """Raise FormatError unless each name is made once, before it is read."""
         known = {*arrays}
+        every = [*known, *outputs, *(each.name for each in inputs)]
+        for node in nodes:
+            every += [node.name, node.type, *node.inputs, *node.outputs]
+        if not all(isinstance(each, str) for each in every):
+            raise self._damaged("a name is not text")
         for each in inputs:
             if each.name in known:
                 raise self._damaged(f"two inputs are named {each.name!r}")

@@ -160,7 +160,8 @@ def order(emitter: Emitter, op: TracedOp) -> None:
 def take_along(emitter: Emitter, op: TracedOp) -> None:
     """Append elements of the last axis by their indices."""
     names = [emitter.full(each) for each in op.inputs]
-    emitter.add(op.outputs[0], emitter.node("GatherElements", names, {"axis": -1})[0])
+    last = {"axis": len(emitter.traces.value(op.inputs[0]).shape) - 1}
+    emitter.add(op.outputs[0], emitter.node("GatherElements", names, last)[0])
 
 
 def put_along(emitter: Emitter, op: TracedOp) -> None:
@@ -169,7 +170,7 @@ def put_along(emitter: Emitter, op: TracedOp) -> None:
     shape = emitter.traces.value(op.outputs[0]).shape
     zeros = emitter.one("Expand", emitter.constant(0.0), emitter.shape(shape))
     operands = [zeros, emitter.full(indices), emitter.full(values)]
-    attributes = {"axis": -1, "reduction": "add"}
+    attributes = {"axis": len(shape) - 1, "reduction": "add"}
     emitter.add(op.outputs[0], emitter.node("ScatterElements", operands, attributes)[0])
 
 
