@@ -13,6 +13,7 @@ def the_library() -> Any:
     """Return onnx; MissingDependencyError with advice if it is not installed."""
     try:
         import onnx
+        import onnx.inliner
     except ImportError as error:
         raise MissingDependencyError(
             "ONNX files are read and written by onnx: pip install memcfg[onnx]"

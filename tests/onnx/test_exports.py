@@ -103,7 +103,10 @@ CASES = {
     "reduce_mean": ([X], {"axes": (0, 2)}),
     "reverse": ([X], {"axes": (1, -1)}),
     "scatter_add": ([INDEX, X[:, :3]], {"rows": 3}),
-    "slice": ([X], {"begin": (0, 1, 0, 0), "end": (2, 4, 6, 2), "strides": (1, 2, 3, 1)}),
+    "slice": (
+        [X],
+        {"begin": (0, 1, 0, 0), "end": (2, 4, 6, 2), "strides": (1, 2, 3, 1)},
+    ),
     "softmax": ([X], {"axis": -1, "causal": True}),
     "split": ([X], {"axis": 2, "lengths": (1, 3, 2)}),
     "take_along": ([X[0, :2, :, 0], np.abs(INDEX)], {}),
@@ -139,7 +142,9 @@ def test_every_op_of_inference_is_exported_or_listed():
 
 
 def test_an_op_without_a_counterpart_is_named_with_its_layer(tmp_path):
-    with pytest.raises(GraphError, match=r"'qr' \(qr\) of layer 'qr' has no counterpart"):
+    with pytest.raises(
+        GraphError, match=r"'qr' \(qr\) of layer 'qr' has no counterpart"
+    ):
         written(tmp_path / "op.onnx", "qr", [X], {"complete": False})
 
 

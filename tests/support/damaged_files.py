@@ -188,7 +188,9 @@ def make_kinds() -> dict[str, Kind]:
         ),
         "weights": Kind(weights, unchanged(model), (WeightsError,)),
         "onnx": Kind(
-            exported, nn.models.from_onnx, (FormatError, NotImplementedError, ValueError)
+            exported,
+            nn.models.from_onnx,
+            (FormatError, NotImplementedError, ValueError),
         ),
         "header of weights": Kind(
             weights[8 : 8 + int.from_bytes(weights[:8], "little")],

@@ -14,12 +14,13 @@ onnx = pytest.importorskip("onnx", reason="needs onnx")
 TOLERANCE = 1e-5
 
 
-def reference(path: Path, *inputs: Any) -> list[Any]:
+def reference(path: Path, *inputs: Any, checked: bool = True) -> list[Any]:
     """The outputs of a file by onnx's own meaning of its nodes."""
     from onnx.reference import ReferenceEvaluator
 
     model = onnx.load(path)
-    onnx.checker.check_model(model, full_check=True)
+    if checked:
+        onnx.checker.check_model(model, full_check=True)
     names = [each.name for each in model.graph.input]
     feeds = dict(zip(names, inputs, strict=True))
     return ReferenceEvaluator(model).run(None, feeds)

@@ -95,7 +95,10 @@ class Importer:
         used = {leaf for each in model.layers for _, leaf in each._leaves()}
         for layer, arrays in self._weights:
             if layer in used:
-                layer.set_weights([each.read() for each in arrays])
+                try:
+                    layer.set_weights([each.read() for each in arrays])
+                except (ValueError, TypeError) as error:
+                    raise FormatError(str(error)) from None
         return model
 
     # Inputs and outputs

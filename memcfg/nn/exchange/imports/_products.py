@@ -45,6 +45,8 @@ def _dense(
 ) -> View:
     """Return the product of an axis of a value with a matrix."""
     x, axes = last(view, axis % len(view.shape))
+    if view.shape[axis] != kernel.shape[0]:
+        raise ValueError(f"values {view.shape} and a matrix {kernel.shape}")
     weights = [kernel] if bias is None else [kernel, bias]
     layer = node.importer.layer(
         layers.Dense,
@@ -209,7 +211,8 @@ def _window_of(node: Node, weight: Known) -> tuple[int, Any, Any, Any]:
 def _conv(node: Node) -> Value:
     view, weight = node.view(0), node.known(1)
     rank, window, strides, dilations = _window_of(node, weight)
-    if len(view.shape) != rank + 2:
+    groups = int(node.get("group", 1))
+    if len(view.shape) != rank + 2 or view.shape[1] != weight.shape[1] * groups:
         raise ValueError(f"images {view.shape} and a kernel {weight.shape}")
     order = (*range(2, rank + 2), 1, 0)
     kernel = weight.changed(
@@ -226,7 +229,7 @@ def _conv(node: Node) -> Value:
         strides=strides,
         padding=tuple(pads) if any(map(any, pads)) else "valid",
         dilation_rate=dilations,
-        groups=int(node.get("group", 1)),
+        groups=groups,
         use_bias=len(weights) > 1,
         kernel_initializer="zeros",
     )
