@@ -143,6 +143,16 @@ def _cast(node: Node) -> Value:
     return replace(value, x=ops.cast(value.x, "int32"))
 
 
+def _cast_like(node: Node) -> Value:
+    value, like = node.value(0), node.value(1)
+    dtype = np.dtype(like.dtype)
+    if isinstance(value, Known):
+        made = value.changed(value.shape, lambda array: array.astype(dtype))
+        return replace(made, dtype=str(dtype))
+    target = "float32" if dtype.kind == "f" else "int32"
+    return replace(value, x=ops.cast(value.x, target))
+
+
 def _identity(node: Node) -> Value:
     value = node.inputs[0]
     assert value is not None
@@ -311,6 +321,7 @@ RULES: dict[str, Rule] = {
     "Atan": _unary(ops.arctan, np.arctan),
     "Atanh": _unary(ops.arctanh, np.arctanh),
     "Cast": _cast,
+    "CastLike": _cast_like,
     "Ceil": _unary(ops.ceil, np.ceil),
     "Celu": _with(_celu),
     "Clip": _clip,
