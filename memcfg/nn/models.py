@@ -156,7 +156,8 @@ def load_model(
     try:
         file = WeightFile(filepath)
     except FormatError as error:
-        raise FormatError(f"{where} holds no model: {error}") from None
+        more = "; from_onnx reads ONNX" if where.endswith(".onnx") else ""
+        raise FormatError(f"{where} holds no model: {error}{more}") from None
     with file:
         return _loaded(file, custom_objects or {}, compiled=compile)
 
@@ -217,7 +218,7 @@ def from_onnx(
     >>> model = mc.nn.models.from_onnx("resnet18.onnx")  # doctest: +SKIP
     >>> model.compile("adam", "sparse_categorical_crossentropy")  # doctest: +SKIP
     """
-    from memcfg.nn.exchange.imports._imported import imported  # at its first use
+    from memcfg.nn.exchange.imports import imported  # at its first use
 
     return imported(source, lengths, name)
 

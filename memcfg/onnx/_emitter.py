@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 import numpy as np
 
 from memcfg.errors import GraphError
-from memcfg.onnx._lengths import Length
+from memcfg.onnx._symbolic_lengths import Length
 from memcfg.ops import op_type
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from memcfg.onnx._lengths import Number
-    from memcfg.onnx._traced import TracedOp, Traces
+    from memcfg.onnx._symbolic_lengths import Number
+    from memcfg.onnx._traced_graph import TracedOp, Traces
 
 __all__ = ["DTYPES", "Emitter", "Form", "Node", "Perm", "Stored", "Subgraph"]
 

@@ -123,19 +123,6 @@ def test_weights_may_lie_in_a_second_file(tmp_path):
     assert_same(predicted(nn.models.from_onnx(path), x), predicted(model, x))
 
 
-def test_files_above_2_gib_have_a_second_one(tmp_path, monkeypatch):
-    monkeypatch.setattr("memcfg.onnx._writing._LARGEST", 8000)
-    model = nn.Sequential([nn.Input((40,)), nn.Dense(50), nn.Dense(3)])
-    path = tmp_path / "m.onnx"
-    with pytest.raises(ValueError, match="use external_data=True"):
-        model.export(path, external_data=False)
-    assert not path.exists()
-    model.export(path)
-    assert (tmp_path / "m.onnx.data").exists()
-    x = samples(model)
-    assert_same(reference(path, *x), predicted(model, x))
-
-
 def test_a_frozen_or_trained_model_exports_its_weights_of_now(tmp_path):
     model, path = convolutional(), tmp_path / "m.onnx"
     model.compile("adam", "sparse_categorical_crossentropy")

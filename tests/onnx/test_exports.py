@@ -171,3 +171,23 @@ def test_traces_of_other_ops_are_refused():
         graphs.append(builder.build(builder.apply(kind, (x,))))
     with pytest.raises(GraphError, match=r"other ops for \{'batch': 2\}"):
         Traces(graphs, [{"batch": 2}, {"batch": 3}], {0: "x"}, [(1, "y")])
+
+
+def test_arrays_that_no_message_holds_have_a_file_of_their_own(tmp_path):
+    builder = Builder("g")
+    x = builder.tensor("x", (3, 40), "float32", "input")
+    kernel = builder.tensor("kernel", (40, 50), "float32", "parameter")
+    (y,) = builder.apply("dense", (x, kernel))
+    weight = np.arange(2000, dtype="f4").reshape(40, 50)
+    traces = Traces([builder.build([y])], [{}], {x: "x"}, [(y, "y")])
+    emitter = emit(traces, lambda name: {"kernel": weight}[name])
+    path = tmp_path / "m.onnx"
+    with pytest.raises(ValueError, match="8000 bytes do not fit an ONNX file, of 7999"):
+        write_file(emitter, path, "g", external_data=False, message_bytes=7999)
+    assert not path.exists()
+    write_file(emitter, path, "g", message_bytes=7999)
+    assert (tmp_path / "m.onnx.data").stat().st_size == 8192
+    samples = np.ones((3, 40), np.float32)
+    np.testing.assert_allclose(reference(path, samples)[0], samples @ weight)
+    write_file(emitter, path, "g", message_bytes=8000)
+    assert path.stat().st_size > 8000

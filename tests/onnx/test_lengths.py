@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from memcfg.errors import GraphError
-from memcfg.onnx._lengths import Length, fit
+from memcfg.onnx import Length, fit
 
 SETTINGS = [
     {"batch": 5, "length": 96},

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-import memcfg as mc
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import memcfg as mc
 
 onnx = pytest.importorskip("onnx", reason="needs onnx")
 TOLERANCE = 1e-5

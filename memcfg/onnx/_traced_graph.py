@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memcfg._cached import cached_property
 from memcfg.errors import GraphError
-from memcfg.onnx._lengths import Length, fit
+from memcfg.onnx._symbolic_lengths import Length, fit
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from memcfg.graph import Graph
-    from memcfg.onnx._lengths import Number, Symbols
+    from memcfg.onnx._symbolic_lengths import Number, Symbols
 
 __all__ = ["TracedOp", "Traces", "Value"]
 

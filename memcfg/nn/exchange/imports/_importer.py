@@ -10,14 +10,13 @@ from memcfg.graph import allowed_ops
 from memcfg.nn import ops
 from memcfg.nn._model import Model
 from memcfg.nn.exchange.imports import (
-    _elements,
-    _moves,
-    _products,
-    _sequences,
-    _windows,
+    _imported_elements,
+    _imported_moves,
+    _imported_products,
+    _imported_sequences,
+    _imported_windows,
 )
-from memcfg.nn.exchange.imports._node import Node, Rule
-from memcfg.nn.exchange.imports._views import (
+from memcfg.nn.exchange.imports._axis_views import (
     BATCH,
     Known,
     UnsupportedError,
@@ -25,6 +24,7 @@ from memcfg.nn.exchange.imports._views import (
     arranged,
     whole,
 )
+from memcfg.nn.exchange.imports._imported_node import Node, Rule
 from memcfg.nn.layers import Input
 from memcfg.nn.layers._operators import Parameter
 from memcfg.onnx import read_file
@@ -32,7 +32,7 @@ from memcfg.onnx import read_file
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from memcfg.nn.exchange.imports._node import Value
+    from memcfg.nn.exchange.imports._imported_node import Value
     from memcfg.nn.layers import Layer, SymbolicTensor
     from memcfg.onnx import OnnxGraph, OnnxInput, OnnxNode
 
@@ -47,16 +47,31 @@ _INPUTS = {
 }
 
 IMPORTED: Mapping[str, Rule] = {
-    **_elements.RULES,
-    **_moves.RULES,
-    **_products.RULES,
-    **_sequences.RULES,
-    **_windows.RULES,
+    **_imported_elements.RULES,
+    **_imported_moves.RULES,
+    **_imported_products.RULES,
+    **_imported_sequences.RULES,
+    **_imported_windows.RULES,
 }
 
 
 def imported(source: Any, lengths: Mapping[str, int] | None, name: str | None) -> Model:
-    """Make a model of an ONNX graph."""
+    """Make a model of an ONNX graph, as `memcfg.nn.models.from_onnx` does.
+
+    Parameters
+    ----------
+    source : str, path-like, bytes or onnx.ModelProto
+        The graph.
+    lengths : mapping of str to int or None
+        The length of each axis of any length but the batch.
+    name : str or None
+        The model's name; None: that of the graph.
+
+    Returns
+    -------
+    Model
+        The model.
+    """
     graph = read_file(source)
     with allowed_ops(_MOST_OPS):
         return Importer(graph, dict(lengths or {})).model(name)

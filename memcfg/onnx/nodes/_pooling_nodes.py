@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 from memcfg.errors import GraphError
 from memcfg.onnx._emitter import Form
-from memcfg.onnx._products import channels_first, sides
+from memcfg.onnx.nodes._product_nodes import channels_first, sides
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from memcfg.onnx._emitter import Emitter
-    from memcfg.onnx._traced import TracedOp
+    from memcfg.onnx._traced_graph import TracedOp
 
 __all__ = ["global_average", "interpolate", "pool", "unpool"]
 

@@ -18,7 +18,7 @@ import numpy as np
 from memcfg.errors import FormatError
 from memcfg.files import open_file
 from memcfg.files import read_file as read_bytes
-from memcfg.onnx._library import the_library
+from memcfg.onnx._onnx_library import the_library
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -203,17 +203,11 @@ class _Reader:
         arrays: Mapping[str, Held],
     ) -> None:
         """Raise FormatError unless each name is made once, before it is read."""
-        known = {*arrays}
-        every = [*known, *outputs, *(each.name for each in inputs)]
-        for node in nodes:
-            every += [node.name, node.type, *node.inputs, *node.outputs]
-        if not all(isinstance(each, str) for each in every):
-            raise self._damaged("a name is not text")
-        for each in inputs:
-            if each.name in known:
-                raise self._damaged(f"two inputs are named {each.name!r}")
-            known.add(each.name)
-        known.add("")  # an input that is left out
+        names = [each.name for each in inputs]
+        self._check_text([*arrays, *outputs, *names], nodes)
+        if len({*names}) < len(names):
+            raise self._damaged(f"inputs of one name: {names}")
+        known = {"", *arrays, *names}  # "" is an input that is left out
         for node in nodes:
             for name in node.inputs:
                 if name not in known:
@@ -225,6 +219,12 @@ class _Reader:
         for name in outputs:
             if name not in known:
                 raise self._damaged(f"no node makes the output {name!r}")
+
+    def _check_text(self, names: list[Any], nodes: Sequence[OnnxNode]) -> None:
+        for node in nodes:
+            names += [node.name, node.type, *node.inputs, *node.outputs]
+        if not all(isinstance(each, str) for each in names):
+            raise self._damaged("a name is not text")
 
     def _node(self, place: int, node: Any) -> OnnxNode:
         name = node.name or (node.output[0] if node.output else f"node_{place}")

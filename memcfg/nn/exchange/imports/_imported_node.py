@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
-from memcfg.nn.exchange.imports._views import (
+from memcfg.nn.exchange.imports._axis_views import (
     Known,
     Places,
     Rounded,

@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from memcfg.errors import GraphError
-from memcfg.onnx import _movement as movement
-from memcfg.onnx import _pooling as pooling
-from memcfg.onnx import _products as products
-from memcfg.onnx import _reductions as reductions
-from memcfg.onnx._elementwise import elementwise
 from memcfg.onnx._emitter import Emitter
-from memcfg.onnx._integers import INTEGERS, integers
-from memcfg.onnx._recurrent import recurrent
+from memcfg.onnx.nodes import _movement_nodes as movement
+from memcfg.onnx.nodes import _pooling_nodes as pooling
+from memcfg.onnx.nodes import _product_nodes as products
+from memcfg.onnx.nodes import _reduction_nodes as reductions
+from memcfg.onnx.nodes._element_nodes import elementwise
+from memcfg.onnx.nodes._integer_nodes import INTEGERS, integers
+from memcfg.onnx.nodes._recurrent_nodes import recurrent
 from memcfg.ops import op_type
 
 if TYPE_CHECKING:
-    from memcfg.onnx._traced import TracedOp, Traces
+    from memcfg.onnx._traced_graph import TracedOp, Traces
 
 __all__ = ["RULES", "emit", "exported_by"]
 

@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from memcfg.onnx._emitter import Emitter, Form
-    from memcfg.onnx._lengths import Number
-    from memcfg.onnx._traced import TracedOp
+    from memcfg.onnx._symbolic_lengths import Number
+    from memcfg.onnx._traced_graph import TracedOp
 
 __all__ = ["NAMED", "elementwise"]
 

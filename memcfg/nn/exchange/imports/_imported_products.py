@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg.nn import layers, ops
-from memcfg.nn.exchange.imports._elements import combined
-from memcfg.nn.exchange.imports._views import (
+from memcfg.nn.exchange.imports._axis_views import (
     Known,
     UnsupportedError,
     View,
@@ -18,11 +17,12 @@ from memcfg.nn.exchange.imports._views import (
     plain,
     reshaped,
 )
+from memcfg.nn.exchange.imports._imported_elements import combined
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memcfg.nn.exchange.imports._node import Node, Rule, Value
+    from memcfg.nn.exchange.imports._imported_node import Node, Rule, Value
 
 __all__ = ["RULES"]
 

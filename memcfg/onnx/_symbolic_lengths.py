@@ -20,18 +20,50 @@ __all__ = ["Length", "Number", "Symbols", "fit", "is_number"]
 
 
 class Length(NamedTuple):
-    """A length that is not the same for all runs: factor * product(symbols) + term."""
+    """A length that is not the same for all runs: factor * product(symbols) + term.
+
+    Parameters
+    ----------
+    factor : int
+        The factor.
+    symbols : tuple of str
+        The names of what is multiplied, such as ``batch``.
+    term : int
+        What is added.
+    """
 
     factor: int
     symbols: tuple[str, ...]
     term: int
 
     def times(self, by: int) -> Length:
-        """Return the product with a number."""
+        """Return the product with a number.
+
+        Parameters
+        ----------
+        by : int
+            The number.
+
+        Returns
+        -------
+        Length
+            The product.
+        """
         return Length(self.factor * by, self.symbols, self.term * by)
 
     def plus(self, term: int) -> Length:
-        """Return the sum with a number."""
+        """Return the sum with a number.
+
+        Parameters
+        ----------
+        term : int
+            The number.
+
+        Returns
+        -------
+        Length
+            The sum.
+        """
         return self._replace(term=self.term + term)
 
 
@@ -47,8 +79,22 @@ def is_number(value: Any) -> bool:
 def fit(values: Sequence[Any], settings: Sequence[Symbols]) -> Any:
     """Return what traces at several settings have in common, with lengths solved for.
 
-    Tuples and mappings are fitted by element. Raises GraphError for values that differ
-    in another way.
+    Parameters
+    ----------
+    values : sequence
+        What each trace has; tuples and mappings are fitted by element.
+    settings : sequence of mapping of str to int
+        The value of each symbol in each trace.
+
+    Returns
+    -------
+    object
+        The value that all have, with a `Length` where integers differ.
+
+    Raises
+    ------
+    GraphError
+        If values differ in another way than lengths do.
     """
     first = values[0]
     if all(type(each) is type(first) and each == first for each in values):

@@ -11,19 +11,18 @@ import numpy as np
 from memcfg._version import __version__
 from memcfg.files import write_atomically
 from memcfg.onnx._emitter import DTYPES, Emitter, Node, Stored, Subgraph
-from memcfg.onnx._lengths import Length
-from memcfg.onnx._library import the_library
+from memcfg.onnx._onnx_library import the_library
+from memcfg.onnx._symbolic_lengths import Length
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Iterator, Sequence
 
-    from memcfg.onnx._lengths import Number
+    from memcfg.onnx._symbolic_lengths import Number
 
 __all__ = ["OPSET", "write_file"]
 
 OPSET = 20  # the first one with Gelu
-_LARGEST = 2**31 - 2**24  # bytes of a protobuf message, less those of the nodes
 _PAGE = 4096  # arrays of another file begin at multiples of it, to be mapped
 
 
@@ -33,6 +32,7 @@ def write_file(
     name: str,
     *,
     external_data: bool | None = None,
+    message_bytes: int = 2**31 - 2**24,
 ) -> None:
     """Write nodes and arrays to a file.
 
@@ -46,7 +46,10 @@ def write_file(
         The name of the graph.
     external_data : bool, optional
         Whether arrays go to a file of the same name with ``.data`` appended, an array
-        at a time. None: if they do not fit a protobuf message of 2 GiB.
+        at a time. None: if they do not fit the file.
+    message_bytes : int, default 2**31 - 2**24
+        The most bytes of arrays in the file: those of a protobuf message, less some
+        for the nodes.
 
     Raises
     ------
@@ -61,11 +64,11 @@ def write_file(
     path = Path(path)
     total = sum(each.nbytes for each in emitter.arrays.values())
     if external_data is None:
-        external_data = total > _LARGEST
-    if total > _LARGEST and not external_data:
+        external_data = total > message_bytes
+    if total > message_bytes and not external_data:
         raise ValueError(
-            f"arrays of {total} bytes do not fit an ONNX file, of 2 GiB at most: use "
-            "external_data=True"
+            f"arrays of {total} bytes do not fit an ONNX file, of {message_bytes} at "
+            "most: use external_data=True"
         )
     beside = Path(f"{path}.data")
     tensors, constants, offset, order = [], [], 0, []

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg.nn import layers, ops
-from memcfg.nn.exchange.imports._views import (
+from memcfg.nn.exchange.imports._axis_views import (
     BATCH,
     Known,
     UnsupportedError,
@@ -27,7 +27,7 @@ from memcfg.nn.exchange.imports._views import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memcfg.nn.exchange.imports._node import Node, Rule, Value
+    from memcfg.nn.exchange.imports._imported_node import Node, Rule, Value
 
 __all__ = ["RULES"]
 

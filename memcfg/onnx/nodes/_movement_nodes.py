@@ -10,14 +10,14 @@ import numpy as np
 
 from memcfg.errors import GraphError
 from memcfg.onnx._emitter import DTYPES, Stored
-from memcfg.onnx._lengths import Length
+from memcfg.onnx._symbolic_lengths import Length
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from memcfg.onnx._emitter import Array, Emitter, Form, Perm
-    from memcfg.onnx._lengths import Number
-    from memcfg.onnx._traced import TracedOp
+    from memcfg.onnx._symbolic_lengths import Number
+    from memcfg.onnx._traced_graph import TracedOp
 
 __all__ = [
     "broadcast",

@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg.nn import layers, ops
-from memcfg.nn.exchange.imports._products import (
+from memcfg.nn.exchange.imports._axis_views import Places, UnsupportedError, View
+from memcfg.nn.exchange.imports._imported_products import (
     channels_last,
     channels_second,
     on_images,
     padding_of,
 )
-from memcfg.nn.exchange.imports._views import Places, UnsupportedError, View
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memcfg.nn.exchange.imports._node import Node, Rule, Value
+    from memcfg.nn.exchange.imports._imported_node import Node, Rule, Value
 
 __all__ = ["RULES"]
 

@@ -1,4 +1,4 @@
-"""int8 in ONNX's QDQ form: products read what was rounded to 8 bits.
+"""Products of int8 in ONNX's QDQ form: they read what was rounded to 8 bits.
 
 Weights have a scale for each channel of the result and no zero point. What a product
 reads has one scale and a zero point, from the smallest and largest number that it had

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from memcfg.onnx._emitter import Emitter
-    from memcfg.onnx._traced import TracedOp
+    from memcfg.onnx._traced_graph import TracedOp
 
 __all__ = ["INTEGERS", "integers"]
 

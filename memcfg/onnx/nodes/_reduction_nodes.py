@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg.onnx._emitter import DTYPES
-from memcfg.onnx._lengths import Length
-from memcfg.onnx._movement import perm_without
-from memcfg.onnx._products import causal, channels_first
+from memcfg.onnx._symbolic_lengths import Length
+from memcfg.onnx.nodes._movement_nodes import perm_without
+from memcfg.onnx.nodes._product_nodes import causal, channels_first
 
 if TYPE_CHECKING:
     from memcfg.onnx._emitter import Emitter
-    from memcfg.onnx._traced import TracedOp
+    from memcfg.onnx._traced_graph import TracedOp
 
 __all__ = [
     "argmax",

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from memcfg.onnx._emitter import Form, Node, Stored, Subgraph
-from memcfg.onnx._lengths import Length
+from memcfg.onnx._symbolic_lengths import Length
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from memcfg.onnx._emitter import Array, Emitter
-    from memcfg.onnx._lengths import Number
-    from memcfg.onnx._traced import TracedOp
+    from memcfg.onnx._symbolic_lengths import Number
+    from memcfg.onnx._traced_graph import TracedOp
 
 __all__ = ["recurrent"]
 
