@@ -15,6 +15,7 @@ import numpy as np
 from memcfg._caller import outside
 from memcfg.errors import GraphError
 from memcfg.nn._argument_checks import integer
+from memcfg.nn.layers._layer import LENGTHS
 from memcfg.nn.training._tracing import (
     ProgramKey,
     TraceSpec,
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
 __all__ = ["export_onnx"]
 
 _BATCHES = 5, 7  # primes, which no other length is by chance
-_LENGTHS = 96, 160
 _CALIBRATED = 32  # samples at a time
 
 
@@ -158,13 +158,35 @@ def _traces(
     batch = fixed if batch_size is None else integer(batch_size, "batch_size")
     if fixed is not None and batch != fixed:
         raise ValueError(f"the model has batches of {fixed}, not of {batch}")
+    pair = next(filter(None, (each.node.lengths for each in network.inputs)), LENGTHS)
+    refused: GraphError | ValueError | None = None
+    # A table of as many steps as there are is not cut, which is another op.
+    for stands in (pair, (pair[0], pair[0] + 1), (2, 3)):
+        try:
+            return _traces_at(name, network, batch, lengths, stands)
+        except (GraphError, ValueError) as error:
+            refused = refused or error
+        if lengths is not None or not network.open_axes:
+            break
+    assert refused is not None
+    raise refused
+
+
+def _traces_at(
+    name: str,
+    network: Network,
+    batch: int | None,
+    lengths: tuple[int, ...] | None,
+    pair: tuple[int, int],
+) -> Traces:
+    """Trace with a pair of lengths that stands for each axis of any length."""
     count = len(network.open_axes)
     names = [f"length_{i}" if i else "length" for i in range(count)]
     varied: dict[str, tuple[int, int]] = {}
     if batch is None:
         varied["batch"] = _BATCHES
     if lengths is None:
-        varied |= dict.fromkeys(names, _LENGTHS)
+        varied |= dict.fromkeys(names, pair)
     settings = [{each: pair[0] for each, pair in varied.items()}]
     if varied:
         settings += [settings[0] | {each: pair[1]} for each, pair in varied.items()]
