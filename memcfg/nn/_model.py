@@ -305,6 +305,7 @@ class Model(FixedAttributes, Configured):
     """
 
     __slots__ = (
+        "_from_data",
         "_kind",
         "_lock",
         "_nested",
@@ -368,6 +369,7 @@ class Model(FixedAttributes, Configured):
         self._parts = Parts(None, None, None)
         self._policy = None if dtype is None else as_policy(dtype)
         self._trainer = Trainer()
+        self._from_data = False  # whether a batch gave the shapes of the inputs
         self._own: Any = None  # the programs of steps of one's own
         self._nested: Nested | None = None  # the model as a layer
         self._lock = Lock(self.name)  # shared with models that share layers
@@ -1043,6 +1045,7 @@ class Model(FixedAttributes, Configured):
         The plan for known batch sizes leaves room for these blocks. If no size is
         known, as after a `map` of batches, the first batches are read before planning.
         """
+        self._open_for(x)
         with self._lock.session(self._trained_elsewhere()):
             self._trainer.stop_training = False
             self._compiled("fit")
@@ -1187,6 +1190,7 @@ class Model(FixedAttributes, Configured):
         """
         shown, given = check_verbose(verbose), check_callbacks(callbacks)
         self._compiled("evaluate")
+        self._open_for(x)
         own = self._own_steps()
         of = None if evaluations is None else Evaluations(evaluations)
         source: Any
@@ -1282,6 +1286,7 @@ class Model(FixedAttributes, Configured):
         of = Evaluations(evaluations)
         own = self._own_steps()
         x, y, weight = (*(x if is_arrays(x) else (x,)), None, None)[:3]
+        self._open_for(x)
         if y is None and not is_stream(None, x):
             raise TypeError(
                 "do_evaluation takes arrays (x, y), or batches of samples and labels, "
@@ -1375,6 +1380,7 @@ class Model(FixedAttributes, Configured):
             If the data ends before `steps` batches.
         """
         shown, given = check_verbose(verbose), check_callbacks(callbacks)
+        self._open_for(x)
         own = self._own_steps()
         if own is not None:
             if workspace is not None:
@@ -2759,6 +2765,8 @@ class Model(FixedAttributes, Configured):
         self, kind: str, x: Any, y: Any = None, weights: Any = None, classes: Any = None
     ) -> tuple[Session, Batch]:
         """Check a batch and load its program."""
+        if self._from_data:
+            self._open_for(x)
         compiled, session = self._parts.config, self._parts.session
         own = self._own_steps()
         if own is not None:
@@ -2806,12 +2814,39 @@ class Model(FixedAttributes, Configured):
                     self._build(list(shapes.values()), shapes)
                 else:
                     self._build(shapes)
+                self._from_data = True
             try:
                 return use()
             except BaseException:
                 if fresh:
                     self._unbuild()
                 raise
+
+    def _open_for(self, x: Any) -> None:
+        """Build a model again that a batch has built, for samples of other lengths.
+
+        Axes that differ are then of any length; weights and optimizer stay. If a layer
+        cannot take them, the model is as it was, and the checks of `x` say so.
+        """
+        network = self._network
+        if not self._from_data or network is None or is_stream(None, x):
+            return
+        with suppress(TypeError, ValueError):  # of what the checks refuse
+            shapes: Any = samples(None, x, labelled=False).sample_shapes
+            several = list(shapes.values()) if isinstance(shapes, dict) else shapes
+            known = [each.open_shape for each in network.inputs]
+            opened = [
+                tuple(a if a == b else None for a, b in zip(old, new, strict=True))
+                for old, new in zip(known, several, strict=True)
+            ]
+            if opened == known:
+                return
+            with self._lock.step():
+                self._lock.require_no_session(self._trained_elsewhere())
+                named = isinstance(shapes, dict)
+                self._build(
+                    opened, dict(zip(shapes, opened, strict=True)) if named else None
+                )
 
     def _build(self, shapes: Sequence[OpenShape], given: Any = None) -> None:
         """Build the model for samples of these shapes by calling `call`."""

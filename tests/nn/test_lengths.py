@@ -416,3 +416,59 @@ def test_values_of_both_kinds_make_one_model():
     assert second.shape == first.shape == (4, 6, 3)
     inner = nn.Model(h, y)
     np.testing.assert_array_equal(inner.predict(first, verbose=0), second)
+
+
+def built_by_data():
+    return nn.Sequential(
+        [
+            nn.LSTM(4, return_sequences=True),
+            nn.Dense(3),
+            nn.GlobalAveragePooling1D(),
+        ]
+    )
+
+
+def test_a_model_that_data_built_takes_other_lengths_and_goes_on():
+    """As one whose Input says so from the start, to the bit."""
+    nn.set_random_seed(4)
+    found = built_by_data()
+    nn.set_random_seed(4)
+    stated = nn.Sequential([nn.Input((None, FEATURES)), *built_by_data().layers])
+    for each in (found, stated):
+        each.compile(nn.Adam(0.01), "mse")
+    losses = []
+    for each in (found, stated):
+        if each is found:
+            each.predict(data(5)[0], verbose=0)
+            assert each.input_shape == (None, 5, FEATURES)
+            weights = each.get_weights()
+        else:
+            each.set_weights(weights)
+        losses.append(
+            [each.fit(*data(5), verbose=0, shuffle=False).history["loss"][0]]
+            + [
+                each.fit(*data(n), verbose=0, shuffle=False).history["loss"][0]
+                for n in (9, 3)
+            ]
+            + [each.train_on_batch(*data(6)), each.evaluate(*data(4), verbose=0)]
+        )
+        assert each.input_shape == (None, None, FEATURES)
+        assert each.optimizer.iterations == 4
+    assert losses[0] == losses[1]
+    for a, b in zip(found.get_weights(), stated.get_weights(), strict=True):
+        assert (a == b).all()
+
+
+def test_a_model_that_cannot_take_other_lengths_is_as_it_was():
+    chain = nn.Sequential([nn.Flatten(), nn.Dense(2)])
+    expected = chain.predict(np.ones((2, 4, 3), np.float32), verbose=0)
+    for shape in ((2, 5, 3), (2, 4)):
+        with pytest.raises(ValueError, match="but the model reads"):
+            chain.predict(np.ones(shape, np.float32), verbose=0)
+    assert chain.input_shape == (None, 4, 3)
+    again = chain.predict(np.ones((2, 4, 3), np.float32), verbose=0)
+    assert (again == expected).all()
+    built = built_by_data()
+    built.build((None, 5, FEATURES))  # was told, and not guessed
+    with pytest.raises(ValueError, match=r"reads \(None, 5, 4\)"):
+        built.predict(data(6)[0], verbose=0)
