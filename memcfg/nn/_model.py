@@ -1239,7 +1239,8 @@ class Model(FixedAttributes, Configured):
         ----------
         x : tuple, Dataset or iterable
             Arrays ``(x, y)`` or ``(x, y, sample_weight)``, or batches of that form, as
-            in `evaluate`. Labels may be in any form that the evaluators read.
+            in `evaluate`. Labels may be in any form that the evaluators read. Batches
+            may be `memcfg.data.DataSet` with masks of labels, which evaluators get.
         *evaluations : Evaluator or dict
             Evaluators such as those of `memcfg.evaluation`: objects with a method
             ``eval(labels, predictions)``, which also takes ``mask`` and
@@ -1303,7 +1304,7 @@ class Model(FixedAttributes, Configured):
                 self._pool,
                 labelled=True,
             )
-            source.keeps_targets = True
+            source.keeps_targets = source.keeps_masks = True
         else:
             source = element_source(x, y, weight, batch_size, self._pool)
         with Feed(source, _count(steps, "steps"), "steps") as feed:
