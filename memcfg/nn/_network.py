@@ -445,7 +445,8 @@ def _rejoined(
     made: list[SymbolicTensor] = []
     for layer, operands, results, details, *more in calls:
         inputs = tuple(made[i] if isinstance(i, int) else i for i in operands)
-        in_operation, lengths = (*more, *(False, None)[len(more) :])  # as of older ones
+        in_operation = bool(more[0]) if more else False  # absent in older files
+        lengths = more[1] if len(more) > 1 else None  # likewise
         made += Node(
             layer,
             inputs,

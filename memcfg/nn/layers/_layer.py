@@ -230,7 +230,8 @@ def at_lengths(tensor: SymbolicTensor, pair: tuple[int, int]) -> SymbolicTensor:
 
 def _node_at(node: Node, pair: tuple[int, int]) -> Node:
     """Return the same call of the same calls, with other lengths; each is kept."""
-    left, needed = [node], {}
+    left = [node]
+    needed: dict[Node, None] = {}
     while left:
         each = left.pop()
         if each not in needed and pair not in each.alike:
@@ -545,10 +546,10 @@ class Node(FixedAttributes):
         sizes = {tensor.node.batch_size for tensor in inputs} - {None}
         own: int | None = getattr(layer, "batch_size", None)
         self.batch_size = sizes.pop() if sizes else own
-        known = (x.node.lengths for x in inputs)
+        known = [x.node.lengths for x in inputs if x.node.lengths is not None]
         if not inputs and any(None in shape for shape, _ in results):
-            known = iter((lengths,))
-        self.lengths = next((each for each in known if each is not None), None)
+            known = [lengths]
+        self.lengths = known[0] if known else None
         self.alike = {} if alike is None else alike
         made, other = _tried(layer, inputs, results, details, lengths)
         twins: Sequence[SymbolicTensor | None] = [None] * len(made)
@@ -591,10 +592,17 @@ def repeated(
     """
     layer, whole = node.layer, bool(node.inputs) and all(x.whole for x in inputs)
     made: Any = results or layer._again(inputs, node.details)
-    again = tuple(inputs), made, node.details, node.in_operation
-    known = None if lengths is None else node.alike
-    how = {"whole": whole, "listed": False}
-    return Node(layer, *again, **how, lengths=lengths or LENGTHS, alike=known)
+    return Node(
+        layer,
+        tuple(inputs),
+        made,
+        node.details,
+        node.in_operation,
+        whole=whole,
+        listed=False,
+        lengths=lengths or LENGTHS,
+        alike=None if lengths is None else node.alike,
+    )
 
 
 def _tried(
