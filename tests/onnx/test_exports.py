@@ -29,7 +29,10 @@ ABSENT = {
 }
 # Of training and of plans, which inference is not traced with.
 OTHERS = ("_gradient", "_inference", "_update", "_of_float32", "all_", "reduce_scatter")
-MORE = {"broadcast", "part", "chain", "factored_means", "over_factored_root"}
+MORE = {
+    *("broadcast", "part", "chain", "factored_means", "over_factored_root"),
+    *("coded_dense", "dense_int8", "read_codes", "read_section"),  # compressed models
+}
 
 
 def written(path, kind, arrays, attributes):
