@@ -143,7 +143,10 @@ BLOCKS = blocks()
 )
 def test_blocks_give_pytorchs_numbers(name, traced, tmp_path):
     module, shape = BLOCKS[name]
-    check(module, torch.randn(shape), tmp_path / "m.onnx", traced=traced)
+    model = check(module, torch.randn(shape), tmp_path / "m.onnx", traced=traced)
+    if name in ("encoder", "vision"):  # tokens and places among them
+        trained = sum(each.numel() for each in module.parameters())
+        assert sum(np.prod(each.shape) for each in model.trainable_weights) == trained
 
 
 @pytest.mark.parametrize(

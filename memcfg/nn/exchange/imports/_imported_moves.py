@@ -139,7 +139,9 @@ def _expand(node: Node) -> Value:
     if isinstance(value, Known):
         shape = _without_batch(given, node.batch)
         wide = np.broadcast_shapes(value.shape, shape)
-        _without_batch(wide, node.batch)
+        if prod(wide) == value.size:  # repeated for samples alone: it stays a weight
+            return value.reshaped(wide)
+        _bounded(wide)
         return Known.of(np.broadcast_to(value.array(), wide))
     view = unsqueezed(value, range(rank - len(value.shape)))
     shape = view.shape
