@@ -208,7 +208,6 @@ register(
         _all_gather,
         in_place=((0, 0), (2, 1)),
         flops=_flops,
-        replayable=False,
         float32_inputs=None,
     ),
     OpType("part", 1, _infer_part, _take_part),

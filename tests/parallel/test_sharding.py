@@ -217,10 +217,11 @@ def test_each_rank_holds_its_part_to_the_byte(shard, workers):
 
 
 def test_each_division_takes_less_than_the_one_before():
-    """`auto` would take more where nothing limits it, to overlap collectives."""
+    """Without a limit, weights are gathered once, and stay whole."""
     peaks = []
     for shard in [None, "optimizer", "gradients", "parameters"]:
-        with wrapped(deep(memory=mc.plan.share()), 4, shard) as wrapper:
+        lowest = mc.plan.look_ahead() if shard == "parameters" else mc.plan.share()
+        with wrapped(deep(memory=lowest), 4, shard) as wrapper:
             wrapper.fit(WIDE, WIDE, batch_size=16, verbose=0)
             peaks.append(wrapper.memory_reports(verify=True)[0].measured_peak_bytes)
     assert peaks == sorted(set(peaks), reverse=True)
@@ -267,6 +268,27 @@ def test_a_model_that_no_device_holds_trains_on_four():
             assert report.measured_peak_bytes <= report.limit_bytes == 2900 << 10
     mc.config.set_memory_limit("/CPU:0", "64MiB")
     wanted = deep(12).fit(WIDE, WIDE, **options).history["loss"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("batch", [16, 15])
+@pytest.mark.parametrize("tight", [0, 2])
+def test_the_tightest_rank_chooses_when_weights_are_gathered(tight, batch):
+    """Ranks with room would keep weights whole, and that one cannot."""
+    (cpu,) = mc.config.list_physical_devices("CPU")
+    limits = [64.0] * 3
+    limits[tight] = "2200KiB"
+    configurations = [mc.config.LogicalDeviceConfiguration(each) for each in limits]
+    mc.config.set_logical_device_configuration(cpu, configurations)
+    options = {"batch_size": batch, "epochs": 2, "shuffle": False, "verbose": 0}
+    with wrapped(deep(), 3, "parameters") as wrapper:
+        found = wrapper.fit(WIDE, WIDE, **options).history["loss"]
+        reports = wrapper.memory_reports(verify=True)
+    for report in reports:
+        assert report.measured_peak_bytes == report.predicted_peak_bytes < 2400 << 10
+    assert reports[tight].measured_peak_bytes <= 2200 << 10
+    mc.config.reset()
+    wanted = deep().fit(WIDE, WIDE, **options).history["loss"]
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 

@@ -17,7 +17,8 @@ __all__ = ["chain_collectives", "gather_late"]
 def chain_collectives(graph: Graph) -> Graph:
     """Return a graph whose collectives have one order in all plans.
 
-    Each reads the token that the one before it gives.
+    Each reads the token that the one before it gives. Those that gather parts of state
+    are not among them: plans choose where they run, and may run them again.
 
     Parameters
     ----------
@@ -33,7 +34,7 @@ def chain_collectives(graph: Graph) -> Graph:
     token: int | None = None
     ops = []
     for op in graph.ops:
-        if op.type in COLLECTIVES:
+        if op.type in COLLECTIVES and not _gathers_state(graph, op):
             first, *others = op.inputs
             token = first if token is None else token
             pairs = [(token if i == first else i, o) for i, o in op.in_place]

@@ -66,6 +66,7 @@ from memcfg.nn.training.alternatives._fallbacks import (
 )
 from memcfg.nn.training.alternatives._memory_estimate import Estimate, Lever, lever
 from memcfg.nn.training.alternatives._ways_out import Spilling, with_ways_out
+from memcfg.nn.training.ranks._orders import Orders
 from memcfg.nn.training.ranks._sharding import Peers, require_elementwise
 from memcfg.ops.collectives import COLLECTIVES
 from memcfg.plan import auto, share
@@ -211,6 +212,8 @@ class Session:
         self._slots = _all_slots(spec)
         self._on_host: dict[str, Floats] = dict(values or {})
         self._agreed: set[ProgramKey] = set()  # whole batches that all ranks can run
+        self._orders = Orders()  # of this rank's programs
+        self._orders_loaded = 0  # changes of orders when programs were loaded
         # least recently used first; not all are loaded
         self._used: dict[ProgramKey, None] = {}
         self._ready: dict[ProgramKey, _Ready] = {}  # planned programs that have run
@@ -255,6 +258,8 @@ class Session:
 
     def _is_current(self, key: ProgramKey) -> bool:
         """Return whether a program is loaded for the debug mode of workspaces."""
+        if key.ranks > 1 and self._orders.changes > self._orders_loaded:
+            return False
         return self._is_loaded(key) and (
             key.kind not in self._unplanned
             or self._debug_mode is config.get_debug_mode()
@@ -1111,12 +1116,13 @@ class Session:
         modes = {key.label: self._modes.execution(key.kind, debug_mode) for key in keys}
         self.executor.load(
             {key.label: graph for key, graph in graphs.items()},
-            self._policy,
+            self._orders.policy(self._policy) if self._chooses_orders else self._policy,
             initial,
             {label: mode for label, mode in modes.items() if mode is not None},
             promised=promised,
         )
         self._debug_mode = debug_mode
+        self._orders_loaded = self._orders.changes
         self._is_stale = False
         for name in initial:
             self._on_host.pop(name, None)
@@ -1266,6 +1272,7 @@ class Session:
     def _leave_ranks(self, rank: Rank | None) -> None:
         """Put values that ranks divide together, and join other ranks or none."""
         self._agreed.clear()
+        self._orders, self._orders_loaded = Orders(), 0
         self._drop_programs()
         if self._executor is not None and self._graphs:
             try:
@@ -1326,8 +1333,8 @@ class Session:
         if not missing:
             load(own)
             return
-        refusal: Exception | None = None
-        try:
+
+        def load_checked() -> None:
             for key in missing:
                 if key.kind == "train" and key.lengths:
                     self._require_shares(self._spec, key)
@@ -1336,6 +1343,28 @@ class Session:
                 raise NotImplementedError(
                     "its part of the batch does not fit, and ranks run no micro-batches"
                 )
+
+        self._load_together(rank, own, load_checked)
+        if self._chooses_orders:
+            plans = self.executor.plans
+            planned = [key for key in own if key.label in plans]
+            rows = [(self._graphs[key], plans[key.label]) for key in planned]
+            if self._orders.agree(rows, rank.communicator.exchange):
+                self._load_together(rank, own, load_checked)
+        self._agreed.update(missing)
+
+    @property
+    def _chooses_orders(self) -> bool:
+        """Whether plans of this rank decide where some collectives run."""
+        return self._spec.rank is not None and self._spec.rank.sharding == "parameters"
+
+    def _load_together(
+        self, rank: Rank, own: Sequence[ProgramKey], load: Callable[[], None]
+    ) -> None:
+        """Load this rank's programs, or raise what one of the ranks raises."""
+        refusal: Exception | None = None
+        try:
+            load()
         except Exception as error:
             refusal = error
         text = None if refusal is None else str(refusal)
@@ -1355,7 +1384,6 @@ class Session:
                 "is another one, or another version of memcfg traced it",
                 differ,
             )
-        self._agreed.update(missing)
 
     def _collectives_of(self, keys: Sequence[ProgramKey]) -> str:
         """Return a digest of the collectives of programs, in their order."""
