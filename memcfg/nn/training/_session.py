@@ -213,7 +213,6 @@ class Session:
         self._on_host: dict[str, Floats] = dict(values or {})
         self._agreed: set[ProgramKey] = set()  # whole batches that all ranks can run
         self._orders = Orders()  # of this rank's programs
-        self._orders_loaded = 0  # changes of orders when programs were loaded
         # least recently used first; not all are loaded
         self._used: dict[ProgramKey, None] = {}
         self._ready: dict[ProgramKey, _Ready] = {}  # planned programs that have run
@@ -258,7 +257,7 @@ class Session:
 
     def _is_current(self, key: ProgramKey) -> bool:
         """Return whether a program is loaded for the debug mode of workspaces."""
-        if key.ranks > 1 and self._orders.changes > self._orders_loaded:
+        if key.ranks > 1 and self._orders.changes > self._orders.loaded:
             return False
         return self._is_loaded(key) and (
             key.kind not in self._unplanned
@@ -1122,7 +1121,7 @@ class Session:
             promised=promised,
         )
         self._debug_mode = debug_mode
-        self._orders_loaded = self._orders.changes
+        self._orders.loaded = self._orders.changes
         self._is_stale = False
         for name in initial:
             self._on_host.pop(name, None)
@@ -1272,7 +1271,7 @@ class Session:
     def _leave_ranks(self, rank: Rank | None) -> None:
         """Put values that ranks divide together, and join other ranks or none."""
         self._agreed.clear()
-        self._orders, self._orders_loaded = Orders(), 0
+        self._orders = Orders()
         self._drop_programs()
         if self._executor is not None and self._graphs:
             try:

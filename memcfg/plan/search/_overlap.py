@@ -95,7 +95,7 @@ def overlapped(request: Request, plan: Plan) -> Plan:
 
 
 def started(request: Request, plan: Plan) -> Plan:
-    """Return a plan with its collectives started, in the same order, if it is faster."""
+    """Return a plan with collectives started in the same order, if that is faster."""
     if not has_collectives(request.graph):
         return plan
     own = in_own_numbers(request, plan)

@@ -38,6 +38,7 @@ class Orders:
     def __init__(self) -> None:
         self._schedules: dict[str, Sequence[int]] = {}  # by name of the graph
         self.changes = 0  # of schedules by other ranks: plans from before are not used
+        self.loaded = 0  # changes when programs were loaded
 
     def policy(self, policy: Policy) -> Policy:
         """Return a policy that keeps what has been agreed."""
