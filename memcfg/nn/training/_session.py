@@ -34,7 +34,7 @@ from memcfg.errors import (
     ResourceExhaustedError,
     RetracingWarning,
 )
-from memcfg.graph import Link, for_device, with_results_outside
+from memcfg.graph import Link, for_device, with_profile, with_results_outside
 from memcfg.nn._argument_checks import integer
 from memcfg.nn.inputs._array_checks import Field, Preparation
 from memcfg.nn.inputs._samples import Wanted
@@ -67,6 +67,7 @@ from memcfg.nn.training.alternatives._fallbacks import (
 from memcfg.nn.training.alternatives._memory_estimate import Estimate, Lever, lever
 from memcfg.nn.training.alternatives._ways_out import Spilling, with_ways_out
 from memcfg.nn.training.ranks._orders import Orders
+from memcfg.nn.training.ranks._shard_estimate import ShardEstimate, shard_estimate
 from memcfg.nn.training.ranks._sharding import Peers, require_elementwise
 from memcfg.ops.collectives import COLLECTIVES
 from memcfg.plan import auto, share
@@ -81,7 +82,7 @@ if TYPE_CHECKING:
     from weakref import WeakMethod
 
     from memcfg.devices import Device
-    from memcfg.graph import Graph
+    from memcfg.graph import Graph, Profile
     from memcfg.nn._network import Network, Weight
     from memcfg.nn.inputs._array_checks import Table
     from memcfg.nn.inputs._batches import Batch
@@ -1328,7 +1329,7 @@ class Session:
         rank = self._spec.rank
         assert rank is not None
         missing = [key for key in wanted if key not in self._agreed]
-        own = [self._key_of_rank(key)[0] for key in wanted]
+        own = [_key_of_rank(key, rank)[0] for key in wanted]
         if not missing:
             load(own)
             return
@@ -1394,18 +1395,52 @@ class Session:
         ]
         return blake2b(repr(found).encode(), digest_size=16).hexdigest()
 
-    def _key_of_rank(self, whole: ProgramKey) -> tuple[ProgramKey, int, int]:
-        """Return the program of this rank's part of a batch, and where it begins.
+    def estimate_ranks(
+        self,
+        ranks: Sequence[Rank],
+        whole: ProgramKey,
+        limit_bytes: int | None = None,
+        policy: Policy | None = None,
+        profile: Profile | None = None,
+    ) -> list[ShardEstimate]:
+        """Plan the parts that ranks would have of a batch, without taking memory.
 
-        The third value is the number of its samples; a rank for which there are none
-        computes the last one, with a share of 0.
+        The ranks differ in what they divide, and need not exist. Raises ValueError if
+        the loss of a batch is not the sum of shares of its parts.
         """
-        rank = self._spec.rank
-        assert rank is not None
-        begin, end = share_of(whole.batch_size, rank.size)[rank.communicator.rank]
-        size = max(end - begin, 1)
-        key = whole._replace(batch_size=size, ranks=rank.size)
-        return key, min(begin, whole.batch_size - 1), end - begin
+        with self.lock.turn():
+            self.lock.require_no_step()
+            self._require_shares(self._spec, whole._replace(batch_size=2))
+            if limit_bytes is None:
+                limit_bytes = self.executor.budget_bytes(0)
+            policy = self._policy if policy is None else policy
+            return [
+                self._estimate(rank, whole, limit_bytes, policy, profile)
+                for rank in ranks
+            ]
+
+    def _estimate(
+        self,
+        rank: Rank,
+        whole: ProgramKey,
+        limit_bytes: int | None,
+        policy: Policy,
+        profile: Profile | None,
+    ) -> ShardEstimate:
+        """Plan a rank's part of a batch, if the state fits and can be divided."""
+        shard, spec = rank.sharding, replace(self._spec, rank=rank)
+        assert spec.optimizer is not None  # `compile` came first
+        state = spec.state_bytes
+        if shard is not None and (reason := spec.optimizer.why_whole()):
+            return ShardEstimate(shard, state, 0, why_not=reason)
+        if limit_bytes is not None and state > limit_bytes:
+            reason = f"weights and optimizer state alone take {exact(state)}"
+            return ShardEstimate(shard, state, state, why_not=reason)
+        graph = self._trace(spec, _key_of_rank(whole, rank)[0])
+        graph = self.executor.annotate(graph)
+        if profile is not None:
+            graph = with_profile(graph, profile)
+        return shard_estimate(shard, graph, policy, limit_bytes, state)
 
     def step_of_rank(
         self,
@@ -1428,7 +1463,7 @@ class Session:
             if gather is not None:
                 gather()
             whole = ProgramKey(kind, batch.size, batch.weights, lengths=batch.lengths)
-            key, begin, samples = self._key_of_rank(whole)
+            key, begin, samples = _key_of_rank(whole, rank)
             if whole not in self._agreed or not self._is_current(key):
                 self._require_of_rank(
                     [whole], lambda keys: self._require_missing(*keys)
@@ -1779,6 +1814,18 @@ def share_of(samples: int, ranks: int) -> list[tuple[int, int]]:
     least, more = divmod(samples, ranks)
     ends = itertools.accumulate(least + (rank < more) for rank in range(ranks))
     return list(itertools.pairwise([0, *ends]))
+
+
+def _key_of_rank(whole: ProgramKey, rank: Rank) -> tuple[ProgramKey, int, int]:
+    """Return the program of a rank's part of a batch, and where it begins.
+
+    The third value is the number of its samples; a rank for which there are none
+    computes the last one, with a share of 0.
+    """
+    begin, end = share_of(whole.batch_size, rank.size)[rank.communicator.rank]
+    size = max(end - begin, 1)
+    key = whole._replace(batch_size=size, ranks=rank.size)
+    return key, min(begin, whole.batch_size - 1), end - begin
 
 
 def _shown(lengths: tuple[int, ...]) -> str:

@@ -27,7 +27,9 @@ from memcfg.nn.layers._layer import Scope
 from memcfg.nn.losses import masked
 from memcfg.nn.optimizers._optimizer import Slot
 from memcfg.nn.training.ranks._sharding import Parts, shardable
+from memcfg.ops._dtypes import item_bytes
 from memcfg.ops.collectives import MOST_TENSORS, TOKEN
+from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -225,6 +227,15 @@ class TraceSpec:
             # A constraint follows the update of a whole weight.
             whole |= {name: w for name, w in large.items() if w.constraint is None}
         return Parts(whole, rank.communicator.rank, rank.size)
+
+    @property
+    def state_bytes(self) -> int:
+        """The bytes of this rank's weights and optimizer state, as arenas hold them."""
+        sizes = (
+            prod(self.parts.shape_of(each)) * item_bytes(each.dtype)
+            for each in (*self.network.weights, *self.slots)
+        )
+        return sum(map(align_up, sizes))
 
     def needs_whole(self, key: ProgramKey) -> bool:
         """Return whether a program runs on one rank, and needs what ranks divide."""

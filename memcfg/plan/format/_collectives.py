@@ -10,9 +10,11 @@ from typing import TYPE_CHECKING
 
 from memcfg.graph import NOMINAL_LINK
 from memcfg.ops.collectives import COLLECTIVES
+from memcfg.plan.format._actions import Compute
 
 if TYPE_CHECKING:
     from memcfg.graph import Graph, Op
+    from memcfg.plan.format._plan import Plan
 
 NETWORK = "network"  # the queue of collectives
 _TYPES = frozenset(COLLECTIVES)
@@ -38,6 +40,12 @@ def link_seconds(graph: Graph, op: Op) -> float:
     link = graph.link or NOMINAL_LINK
     rate = link.bytes_per_second
     return link.seconds + (_sent(graph, op) / rate if rate else 0.0)
+
+
+def sent_bytes(graph: Graph, plan: Plan) -> int:
+    """Return the bytes that a rank sends in a step, without tokens."""
+    ops = (graph.ops[each.op] for each in plan.actions if isinstance(each, Compute))
+    return round(sum(_sent(graph, op) for op in ops if is_collective(op)))
 
 
 def _sent(graph: Graph, op: Op) -> float:

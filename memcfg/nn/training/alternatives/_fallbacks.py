@@ -234,7 +234,8 @@ def why_whole(
         return f"the loss {error}"
     if key.kind != "train" or on_oom.batch_statistics is not None:
         return ""
-    if any(op.type == "moving_average" for op in graph().ops):
+    fixed = any(not weight.trainable for weight in spec.network.weights)
+    if fixed and any(op.type == "moving_average" for op in graph().ops):
         return (
             "batch normalisation would use the statistics of micro-batches, which "
             "compile(batch_statistics='micro') permits"

@@ -1,0 +1,83 @@
+"""What a step takes on each rank if the ranks divide some of its state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from memcfg.errors import InfeasiblePlanError
+from memcfg.plan.format._collectives import sent_bytes
+from memcfg.units import exact
+
+if TYPE_CHECKING:
+    from memcfg.graph import Graph
+    from memcfg.plan import Plan, Policy
+
+__all__ = ["ShardEstimate", "shard_estimate"]
+
+
+@dataclass(frozen=True)
+class ShardEstimate:
+    """Memory and time of a step on each rank, predicted without running it.
+
+    Attributes
+    ----------
+    shard : str or None
+        What the ranks divide, as of `ParallelWrapper`.
+    state_bytes : int
+        Bytes of weights and optimizer state that a rank holds throughout.
+    peak_bytes : int or None
+        The peak of a rank; None if no plan fits.
+    sent_bytes : int
+        Bytes that a rank sends in a step, in algorithms of lowest bandwidth.
+    seconds : float
+        Predicted seconds of a step, collectives included.
+    waiting_seconds : float
+        The part of them in which a rank waits for collectives or copies.
+    recompute_seconds : float
+        The part of them in which ops are computed again.
+    method : str
+        What planned the step.
+    smallest_limit_bytes : int
+        A limit in bytes that suffices; a lower bound of it if `why_not` says so.
+    why_not : str
+        Why no plan fits; else empty.
+    """
+
+    shard: str | None
+    state_bytes: int
+    smallest_limit_bytes: int
+    peak_bytes: int | None = None
+    sent_bytes: int = 0
+    seconds: float = 0.0
+    waiting_seconds: float = 0.0
+    recompute_seconds: float = 0.0
+    method: str = ""
+    why_not: str = ""
+
+    @property
+    def fits(self) -> bool:
+        """Whether there is a plan within the limit."""
+        return self.peak_bytes is not None
+
+
+def shard_estimate(
+    shard: str | None, graph: Graph, policy: Policy, limit_bytes: int | None, state: int
+) -> ShardEstimate:
+    """Plan a rank's step; `state` is the bytes of its state."""
+    try:
+        plan: Plan = policy(graph, limit_bytes)
+    except InfeasiblePlanError as error:
+        least = error.smallest_limit_bytes
+        return ShardEstimate(shard, state, least, why_not=f"needs {exact(least)}")
+    return ShardEstimate(
+        shard,
+        state,
+        plan.peak_bytes,
+        plan.peak_bytes,
+        sent_bytes(graph, plan),
+        plan.elapsed_seconds,
+        plan.predicted.stall_seconds,
+        plan.predicted.recompute_seconds,
+        plan.method,
+    )
