@@ -7,6 +7,7 @@ collectives that do not need it, so that these run meanwhile.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -71,27 +72,34 @@ def overlap_collectives(graph: Graph, plan: Plan) -> Plan:
     PlanError
         If the plan does not fit the graph.
     """
-    return overlapped(Request.of(graph, plan.method, plan.limit_bytes), plan)
+    request = Request.of(graph, plan.method, plan.limit_bytes)
+    priced = request.plan(in_own_numbers(request, plan).actions)
+    made = overlapped(request, plan, priced)
+    return plan if made is priced else made
 
 
-def overlapped(request: Request, plan: Plan) -> Plan:
-    """Return the fastest plan of `overlap_collectives` for a request."""
+def overlapped(request: Request, plan: Plan, priced: Plan | None = None) -> Plan:
+    """Return the fastest plan of `overlap_collectives` for a request.
+
+    `priced` is the plan with the seconds of the request's graph, if `plan` has others.
+    """
     if not has_collectives(request.graph) or any(
         isinstance(action, Start) for action in plan.actions
     ):
         return plan
     own = in_own_numbers(request, plan)
-    inline = request.of_method(plan.method).plan(own.actions)
-    best = _better(inline, _with_starts(request, plan, own.actions))
+    best = _better(priced or plan, _with_starts(request, plan, own.actions))
+    limit = math.inf if request.limit_bytes is None else request.limit_bytes
     for sequence in _later(request, own.actions):
         if request.is_over():
             break
         if _least_seconds(request.graph, sequence) >= best.elapsed_seconds:
             continue
-        if not request.step.fault(sequence):
+        fault = request.step.fault(sequence)
+        if not fault and request.step.measure(sequence)[0] <= limit:
             actions = request.written(sequence)
             best = _better(best, _with_starts(request, plan, actions))
-    return plan if best is inline else best
+    return best
 
 
 def started(request: Request, plan: Plan) -> Plan:

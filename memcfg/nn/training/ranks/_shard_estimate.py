@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from memcfg.errors import InfeasiblePlanError
 from memcfg.plan.format._collectives import sent_bytes
+from memcfg.plan.search._auto import without_gap
 from memcfg.units import exact
 
 if TYPE_CHECKING:
@@ -66,7 +67,7 @@ def shard_estimate(
 ) -> ShardEstimate:
     """Plan a rank's step; `state` is the bytes of its state."""
     try:
-        plan: Plan = policy(graph, limit_bytes)
+        plan: Plan = without_gap(policy)(graph, limit_bytes)
     except InfeasiblePlanError as error:
         least = error.smallest_limit_bytes
         return ShardEstimate(shard, state, least, why_not=f"needs {exact(least)}")
