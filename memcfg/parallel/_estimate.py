@@ -222,7 +222,7 @@ def estimate(
     )
     if limit_bytes is None:
         limit_bytes = session.executor.budget_bytes(0)
-    times = compiled.times if profile is None else f"of {profile}"
+    times = compiled.times if profile is None else profile
     return RanksEstimate(
         model.name, size, batch, limit_bytes, wait, rate, times, tuple(rows)
     )
