@@ -144,15 +144,9 @@ class _Flight:
     """A collective that was started, and what it touches."""
 
     op: int
-    read: set[int]
+    touched: set[int]  # tensors that are read or written
     written: set[int]
     spans: list[tuple[int, int]]  # [begin, end) in the arena
-
-    def touches(self, tensor: int) -> bool:
-        return tensor in self.read or tensor in self.written
-
-    def overlaps(self, begin: int, end: int) -> bool:
-        return any(begin < to and since < end for since, to in self.spans)
 
 
 @dataclass
@@ -172,6 +166,10 @@ class _Starter:
     def __post_init__(self) -> None:
         self._sizes = [align_up(t.nbytes, self.alignment) for t in self.graph.tensors]
         self._flights: dict[int, _Flight] = {}  # by index of the start
+        # The same by tensor, as plans may start hundreds:
+        self._touching: defaultdict[int, set[int]] = defaultdict(set)
+        self._writing: dict[int, int] = {}
+        self._spans: list[tuple[int, int, int]] = []  # begin, end, index of the start
         self._offsets: dict[int, int] = {}  # of tensors with a buffer
         self._aliases: dict[int, int] = {}  # output -> input, until the compute
         self._taken: set[int] = set()  # inputs whose buffers were taken over
@@ -225,24 +223,26 @@ class _Starter:
         op = self.graph.ops[action.op]
         scratch = cost_of(op, action.algorithm)[1]
         needed = set(self._using([], action.scratch_offset, scratch))
-        for start, flight in self._flights.items():
-            phases = self.graph.ops[flight.op].phase, op.phase
-            reads = not flight.written.isdisjoint(op.inputs)
-            if phases == ("forward", "update") or (reads and not is_collective(op)):
-                needed.add(start)
+        if not is_collective(op):
+            needed.update(self._writing[t] for t in op.inputs if t in self._writing)
+        if op.phase == "update":
+            ops = self.graph.ops
+            for start, flight in self._flights.items():
+                if ops[flight.op].phase == "forward":
+                    needed.add(start)
         return sorted(needed)
 
     def _using(
         self, tensors: Iterable[int], offset: int | None = None, size: int = 0
     ) -> list[int]:
         """Return the starts that touch one of some tensors, or these bytes."""
-        ranged = offset is not None and self.places and size > 0
-        return [
-            start
-            for start, flight in self._flights.items()
-            if any(map(flight.touches, tensors))
-            or (ranged and flight.overlaps(offset or 0, (offset or 0) + size))
-        ]
+        found: set[int] = set()
+        for tensor in tensors:
+            found |= self._touching.get(tensor, found)
+        if offset is not None and self.places and size > 0:
+            end = offset + size
+            found |= {start for a, b, start in self._spans if offset < b and a < end}
+        return sorted(found)
 
     def _is_held(self, tensor: int) -> bool:
         """Return whether the bytes of a tensor are freed at a wait."""
@@ -256,9 +256,11 @@ class _Starter:
         op = self.graph.ops[action.op]
         taken = {*self._aliases.values()}
         self._append(Start(action.op, action.algorithm, action.scratch_offset))
-        for flight in self._flights.values():  # their bytes are the outputs' now
-            flight.read -= taken
-            flight.written -= taken
+        for tensor in taken:  # its bytes are the outputs' now
+            for start in self._touching.pop(tensor, ()):
+                self._flights[start].touched.discard(tensor)
+                self._flights[start].written.discard(tensor)
+            self._writing.pop(tensor, None)
         read = {tensor for tensor in op.inputs if tensor not in taken}
         tensors = read.union(op.outputs)
         spans = [
@@ -270,7 +272,21 @@ class _Starter:
             size = align_up(nbytes, self.alignment)
             spans.append((action.scratch_offset, action.scratch_offset + size))
         start = len(self.result) - 1
-        self._flights[start] = _Flight(action.op, read, {*op.outputs}, spans)
+        self._flights[start] = _Flight(action.op, tensors, {*op.outputs}, spans)
+        for tensor in tensors:
+            self._touching[tensor].add(start)
+        self._writing |= dict.fromkeys(op.outputs, start)
+        self._spans += [(*span, start) for span in spans]
+
+    def _land(self, start: int) -> int:
+        """Forget a collective that is waited for, and return its op."""
+        flight = self._flights.pop(start)
+        for tensor in flight.touched:
+            self._touching[tensor].discard(start)
+        for tensor in flight.written:
+            self._writing.pop(tensor, None)
+        self._spans = [span for span in self._spans if span[2] != start]
+        return flight.op
 
     def _append(self, action: Action) -> None:
         """Append an action, and follow the buffers of tensors."""
@@ -290,15 +306,17 @@ class _Starter:
             self._last_work = len(self.result)
         self.result.append(action)
 
-    def _wait(self, starts: Iterable[int]) -> None:
+    def _wait(self, starts: Sequence[int]) -> None:
         """Wait for collectives; one after which nothing has run is computed."""
+        if not starts:
+            return
         for start in starts:
-            flight = self._flights.pop(start)
+            op = self._land(start)
             if self._last_work == start:
                 begun = self.result[start]
                 assert isinstance(begun, Start)
                 scratch = begun.scratch_offset
-                self.result[start] = Compute(flight.op, begun.algorithm, scratch)
+                self.result[start] = Compute(op, begun.algorithm, scratch)
             else:
                 self.result.append(Wait(start))
         held, self._held = self._held, []
