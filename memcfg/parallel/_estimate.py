@@ -12,6 +12,7 @@ from memcfg.graph import NOMINAL_LINK, PROFILES, Link
 from memcfg.nn._argument_checks import integer
 from memcfg.nn.training._compile_config import get_policy
 from memcfg.nn.training._tracing import ProgramKey, Rank
+from memcfg.nn.training.ranks._shard_estimate import fastest
 from memcfg.nn.training.ranks._sharding import SHARDINGS
 from memcfg.parallel._on_paper import CommunicatorOnPaper
 from memcfg.units import format_bytes, format_seconds, parse_bytes, parse_seconds
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from memcfg.nn.training.ranks._shard_estimate import ShardEstimate
     from memcfg.plan import Policy
 
-__all__ = ["RanksEstimate", "estimate", "fastest"]
+__all__ = ["RanksEstimate", "estimate"]
 
 
 @dataclass(frozen=True)
@@ -106,12 +107,6 @@ class RanksEstimate:
             start = f"  {row.shard or 'none'}: "
             lines.append(paragraph(start, row.why_not.split()))
         return writable("\n".join([*head, *lines]))
-
-
-def fastest(rows: Sequence[ShardEstimate]) -> ShardEstimate | None:
-    """Return the fastest row that fits, the first of equal ones; None if none does."""
-    fitting = [row for row in rows if row.fits]
-    return min(fitting, key=lambda row: row.seconds, default=None)
 
 
 def estimate(

@@ -519,6 +519,84 @@ def test_parts_of_a_process_that_has_failed_are_lost_in_words(shard):
     assert np.isnan(kernel).all() == (shard == "parameters")
 
 
+# The choice
+
+
+def predicted(workers, limit, model=None):
+    """The rows of an estimate, of workers in one process with a thread each."""
+    model = deep() if model is None else model
+    options = {"link": 5e9, "latency": "30us"}
+    return mc.parallel.estimate(model, workers, 16, limit, **options)
+
+
+@pytest.mark.parametrize("limit", ["64MiB", "2600KiB", "1700KiB"])
+def test_auto_chooses_the_fastest_division_that_fits_and_keeps_it(limit):
+    mc.config.threading.set_intra_op_parallelism_threads(1)
+    best = predicted(4, limit).best
+    mc.config.reset()
+    mc.config.threading.set_intra_op_parallelism_threads(1)
+    devices(4, limit)
+    with wrapped(deep(), 4, "auto") as wrapper:
+        for _ in range(2):
+            wrapper.fit(WIDE, WIDE, batch_size=16, epochs=1, verbose=0)
+            assert wrapper.shard == best.shard
+        for report in wrapper.memory_reports(verify=True):
+            assert report.measured_peak_bytes == best.peak_bytes
+
+
+def test_auto_divides_nothing_where_the_optimizer_needs_whole_weights():
+    with wrapped(dense(nn.optimizers.Lamb()), 2, "auto") as wrapper:
+        fit(wrapper)
+        assert wrapper.shard is None
+
+
+@pytest.mark.parametrize("tight", [0, 1])
+def test_the_rank_with_the_least_memory_chooses_for_all(tight):
+    """The other one would not need to divide, and may be another process."""
+    (cpu,) = mc.config.list_physical_devices("CPU")
+    limits = ["64MiB", "64MiB"]
+    limits[tight] = "4800KiB"
+    configurations = [mc.config.LogicalDeviceConfiguration(each) for each in limits]
+    mc.config.set_logical_device_configuration(cpu, configurations)
+    models = []
+    for rank in range(2):
+        with mc.device(f"/CPU:{rank}"):
+            models.append(deep())
+
+    def train(communicator):
+        model = models[communicator.rank]
+        with wrapped(model, None, "auto", communicator=communicator) as wrapper:
+            wrapper.fit(WIDE, WIDE, batch_size=16, epochs=1, verbose=0)
+            report = wrapper.memory_reports()[0]
+            return wrapper.shard, report.predicted_peak_bytes
+
+    (one, peak), (other, same) = ranks(2, train)
+    assert one == other is not None
+    assert peak == same <= 4800 << 10
+
+
+def test_an_error_says_what_could_be_divided_with_the_limits_that_suffice():
+    devices(4, "4MiB")
+    options = {"batch_size": 16, "epochs": 1, "verbose": 0}
+    with (
+        wrapped(deep(), 4, None) as wrapper,
+        pytest.raises(InfeasiblePlanError) as refused,
+    ):
+        wrapper.fit(WIDE, WIDE, **options)
+    limits = refused.value.limits_with
+    divisions = "optimizer", "gradients", "parameters"
+    found = [f'shard="{each}"' for each in divisions]
+    assert [each for each in limits if each.startswith("shard")] == found
+    assert f"With {found[-1]}: at least {limits[found[-1]]} B" in str(refused.value)
+    for each, setting in zip(divisions, found, strict=True):
+        mc.config.reset()
+        devices(4, f"{limits[setting]}B")
+        with wrapped(deep(), 4, each) as wrapper:
+            wrapper.fit(WIDE, WIDE, **options)
+            report = wrapper.memory_reports(verify=True)[0]
+        assert report.measured_peak_bytes <= limits[setting]
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [

@@ -11,10 +11,12 @@ from memcfg.plan.search._auto import without_gap
 from memcfg.units import exact
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from memcfg.graph import Graph
     from memcfg.plan import Plan, Policy
 
-__all__ = ["ShardEstimate", "shard_estimate"]
+__all__ = ["ShardEstimate", "best_of", "fastest", "shard_estimate"]
 
 
 @dataclass(frozen=True)
@@ -40,7 +42,8 @@ class ShardEstimate:
     method : str
         What planned the step.
     smallest_limit_bytes : int
-        A limit in bytes that suffices; a lower bound of it if `why_not` says so.
+        A limit in bytes that suffices; if state alone exceeds the limit, a bound of it;
+        0 if the state cannot be divided.
     why_not : str
         Why no plan fits; else empty.
     """
@@ -60,6 +63,19 @@ class ShardEstimate:
     def fits(self) -> bool:
         """Whether there is a plan within the limit."""
         return self.peak_bytes is not None
+
+
+def fastest(rows: Sequence[ShardEstimate]) -> ShardEstimate | None:
+    """Return the fastest row that fits, the first of equal ones; None if none does."""
+    fitting = [row for row in rows if row.fits]
+    return min(fitting, key=lambda row: row.seconds, default=None)
+
+
+def best_of(rows: Sequence[ShardEstimate]) -> ShardEstimate:
+    """Return the fastest row that fits, or that which needs the smallest limit."""
+    possible = [row for row in rows if row.smallest_limit_bytes]
+    least = min(possible, key=lambda row: row.smallest_limit_bytes)
+    return fastest(rows) or least
 
 
 def shard_estimate(
