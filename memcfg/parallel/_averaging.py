@@ -55,7 +55,8 @@ class Averaging:
                 if key.kind == "predict":
                     keys.append(key)
                 elif end > begin:
-                    keys.append(key._replace(batch_size=end - begin))
+                    trains = key.kind == "train"
+                    keys.append(key._replace(batch_size=end - begin, is_part=trains))
             if keys:
                 member.session.require_alone(keys, promised)
 
@@ -75,7 +76,7 @@ class Averaging:
             if end > begin:
                 part = batch.part(begin, end)
                 ran = member.session.step(
-                    kind, part, optimizer, guard=guard, alone=True
+                    kind, part, optimizer, guard=guard, begin=begin
                 )
                 row = (end - begin, *ran)
             return member.communicator.exchange(row)

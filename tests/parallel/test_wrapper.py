@@ -148,8 +148,8 @@ def test_runs_of_the_same_program_have_the_same_bits():
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_averages_of_each_step_are_the_step_of_the_whole_batch(workers):
-    """Plain gradient descent is linear in the samples."""
-    one, several = dense(), dense()
+    """Plain gradient descent is linear in the samples, and each has its own masks."""
+    one, several = dense(dropout=0.3), dense(dropout=0.3)
     wanted = alone(one, validation_data=(X[:9], Y[:9]))
     history = together(
         several, workers=workers, fit={"validation_data": (X[:9], Y[:9])}

@@ -1167,6 +1167,7 @@ class Session:
             and result.size == size
             and result.weights == weights
             and not result.has_share
+            and not result.key.is_part
             and result.lengths == lengths
             and not result.with_outputs
             and (kind != "train" or self._lead == result.key)
@@ -1181,18 +1182,20 @@ class Session:
         guard: bool = False,
         results: Rows | None = None,
         with_outputs: bool = False,
-        alone: bool = False,
+        begin: int | None = None,
     ) -> tuple[bool, tuple[Any, ...]]:
         """Run a program on a batch, whose last outputs go into `results` if given.
 
         Returns whether the program ran to the end; with `guard`, a loss that is not
         finite stops it. The second value holds what is not copied: the losses, which
         are means, and the sums of the metrics. `with_outputs` is that of `ProgramKey`.
-        With `alone` the batch runs here, whatever the distribution, and does not count
-        among the optimizer's iterations.
+        With `begin` the batch is the part of a larger one from that sample on. It runs
+        here, whatever the distribution, and does not count among the optimizer's
+        iterations.
         """
         # Outputs of a batch are of one rank.
-        apart = alone or kind == "predict" or with_outputs
+        apart = begin is not None or kind == "predict" or with_outputs
+        is_part = begin is not None and kind == "train"
         if self.distribution is not None and not apart:
             return self.distribution.step(kind, batch, optimizer, guard)
         with self.lock.step():
@@ -1208,6 +1211,7 @@ class Session:
                 or ready.lengths != batch.lengths
                 or (ready.weights != batch.weights and kind != "predict")
                 or ready.with_outputs != with_outputs
+                or ready.key.is_part != is_part
             ):
                 weights = () if kind == "predict" else batch.weights
                 key = ProgramKey(
@@ -1216,16 +1220,17 @@ class Session:
                     weights,
                     lengths=batch.lengths,
                     with_outputs=with_outputs,
+                    is_part=is_part,
                 )
                 if batch.lengths:
                     self._count_lengths(batch.lengths)
                 self._require_missing(key)
                 if key in self._divisions:
                     return self._step_in_parts(
-                        key, batch, optimizer, guard, results, not alone
+                        key, batch, optimizer, guard, results, begin
                     )
                 ready = self._activate(key)
-            place = _UNCOUNTED if alone else _WHOLE
+            place = _WHOLE if begin is None else _UNCOUNTED._replace(begin=begin)
             return self._run(ready, batch, optimizer, guard, results, place)
 
     # Ranks
@@ -1517,9 +1522,12 @@ class Session:
         optimizer: Optimizer | None,
         guard: bool,
         results: Rows | None,
-        advances: bool,
+        first: int | None,
     ) -> tuple[bool, tuple[Any, ...]]:
-        """Run a batch in parts; the results of `step` are sums of their shares."""
+        """Run a batch in parts; the results of `step` are sums of their shares.
+
+        `first` is the `begin` of `step`.
+        """
         division = self._divisions[key]
         ranges = division.ranges(key.batch_size)
         batches = [batch.part(begin, end) for begin, end in ranges]
@@ -1533,7 +1541,13 @@ class Session:
                 optimizer,
                 guard,
                 None if results is None else results.part(begin, end),
-                _Place(begin, index, len(ranges), shares[index], advances),
+                _Place(
+                    (first or 0) + begin,
+                    index,
+                    len(ranges),
+                    shares[index],
+                    first is None,
+                ),
             )
             if not finished:
                 return False, values
@@ -1680,8 +1694,12 @@ class Session:
                 self._feed_share(inputs, batch, optimizer, place)
             elif optimizer is None:
                 self._feed_draws(inputs, batch.size)
-            elif "step" in inputs:
-                inputs["step"][...] = optimizer._iterations.value
+            else:
+                number = optimizer._iterations.value
+                if "step" in inputs:
+                    inputs["step"][...] = number
+                if "position" in inputs:
+                    inputs["position"][...] = (number, place.begin, batch.size)
             if optimizer is not None and "learning_rate" in inputs:
                 inputs["learning_rate"][...] = optimizer.rates
         finally:

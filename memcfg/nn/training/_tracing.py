@@ -107,7 +107,8 @@ class ProgramKey(NamedTuple):
     return what losses divide by, where that depends on the data. A program of one of
     several `ranks` computes its share of a batch, and sums results and gradients over
     the ranks. `with_outputs`, results are followed by the outputs, unless they are
-    them, and by the masks of outputs.
+    them, and by the masks of outputs. A training program that `is_part` trains on some
+    samples of a batch that others have too, and draws only their numbers.
     """
 
     kind: str  # one of KINDS
@@ -118,6 +119,7 @@ class ProgramKey(NamedTuple):
     lengths: tuple[int, ...] = ()  # of the axes of inputs that have any length
     ranks: int = 1
     with_outputs: bool = False
+    is_part: bool = False
 
     @property
     def has_share(self) -> bool:
@@ -138,7 +140,8 @@ class ProgramKey(NamedTuple):
             size += f", length{'s' * (len(self.lengths) > 1)} {shown}"
         ranks = f", one of {self.ranks} ranks" if self.ranks > 1 else ""
         outputs = ", with outputs" * self.with_outputs
-        return f"{self.kind}, {size}{weighted}{micro}{ranks}{outputs}"
+        part = ", part of a batch" * self.is_part
+        return f"{self.kind}, {size}{weighted}{micro}{ranks}{outputs}{part}"
 
 
 def input_names(kind: str, count: int) -> list[str]:
@@ -402,7 +405,8 @@ class _Trace:
     def position(self) -> int:
         """Return the step that layers draw by, with the place of the part's samples."""
         # A part of a batch is predicted by the program of a batch of its size.
-        if not self.key.has_share and self.key.kind != "predict":
+        in_parts = self.key.has_share or self.key.is_part
+        if not in_parts and self.key.kind != "predict":
             return self.step()
         if self._position is None:
             self._position = self._input("position", (3,), "int64")
