@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from memcfg.nn.training._session import share_of
+from memcfg.nn.training.ranks._sharding import share_of
 from memcfg.parallel._values import average_values
 
 if TYPE_CHECKING:

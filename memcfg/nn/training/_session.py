@@ -68,7 +68,12 @@ from memcfg.nn.training.alternatives._memory_estimate import Estimate, Lever, le
 from memcfg.nn.training.alternatives._ways_out import Spilling, with_ways_out
 from memcfg.nn.training.ranks._orders import Orders
 from memcfg.nn.training.ranks._shard_estimate import ShardEstimate, shard_estimate
-from memcfg.nn.training.ranks._sharding import Peers, require_elementwise
+from memcfg.nn.training.ranks._sharding import (
+    Parts,
+    Peers,
+    require_elementwise,
+    share_of,
+)
 from memcfg.ops.collectives import COLLECTIVES
 from memcfg.plan import auto, share
 from memcfg.plan.search._floor import lowest_plan
@@ -97,7 +102,7 @@ if TYPE_CHECKING:
     from memcfg.runtime import MemoryReport
     from memcfg.runtime._program import Program
 
-__all__ = ["Session", "device_of", "share_of"]
+__all__ = ["Session", "device_of"]
 
 Floats = npt.NDArray[np.float32]
 Array = npt.NDArray[Any]
@@ -210,7 +215,7 @@ class Session:
         self._indexed: Mapping[str, Table] | None = None  # by inputs of any length
         self._weights = {weight.name: weight for weight in spec.network.weights}
         self.slots = spec.slots
-        self._slots = _all_slots(spec)
+        self._slots, self._parts = _all_slots(spec), _all_parts(spec)
         self._on_host: dict[str, Floats] = dict(values or {})
         self._agreed: set[ProgramKey] = set()  # whole batches that all ranks can run
         self._orders = Orders()  # of this rank's programs
@@ -410,7 +415,7 @@ class Session:
         with self.lock.turn():
             if self.has_part(name):
                 assert self.peers is not None  # only the rank of the model reads whole
-                return self._spec.parts.join(name, self.peers.read_parts(name))
+                return self._parts.join(name, self.peers.read_parts(name))
             return self.read_own(name)
 
     def write(self, name: str, value: Floats) -> None:
@@ -423,7 +428,7 @@ class Session:
 
     def has_part(self, name: str) -> bool:
         """Return whether this rank holds a part of a value, and others the rest."""
-        return name in self._resident and name in self._spec.parts
+        return name in self._resident and name in self._parts
 
     def empty(self, name: str) -> Floats:
         """Return an array for a whole value, with any contents."""
@@ -443,13 +448,13 @@ class Session:
         """Return a copy of this rank's part of a value that ranks divide."""
         with self.lock.turn():
             value = self.read_own(name)
-            return value if self.has_part(name) else self._spec.parts.of(name, value)
+            return value if self.has_part(name) else self._parts.of(name, value)
 
     def write_own(self, name: str, value: Floats) -> None:
         """Overwrite what this rank holds of a whole value."""
         with self.lock.turn():
             if self.has_part(name):
-                value = self._spec.parts.of(name, value)
+                value = self._parts.of(name, value)
             if name in self._resident:
                 self.executor.write_state(name, value)
             else:
@@ -504,7 +509,7 @@ class Session:
         """Return values for the state that is not in the arena yet."""
         values: dict[str, Floats | FirstValue] = {}
         for tensor in (graph.tensors[i] for i in graph.persistent):
-            name, parts = tensor.name, self._spec.parts
+            name, parts = tensor.name, self._parts
             if name in self._resident:
                 continue
             if name in self._on_host:
@@ -659,7 +664,7 @@ class Session:
         """Forget divisions of batches for which there is room again."""
         for key in wanted:
             division = self._divisions.get(key)
-            if division is not None:
+            if division is not None and not division.parts:
                 left = self.executor.budget_bytes(promised)
                 if left is None or left >= division.needed:
                     del self._divisions[key]
@@ -911,6 +916,8 @@ class Session:
                 spec = self._spec_for(training)
                 graph = partial(self._trace, spec, whole)
                 reason = why_whole(spec, whole, self._on_oom, graph)
+                if whole.ranks > 1 and self._spec.encodes:
+                    reason = "encodings are of the gradient of a whole part"
                 if not reason and self._divide(whole, missing, promised):
                     return None
                 if not reason:
@@ -1285,7 +1292,7 @@ class Session:
             except CommunicationError as error:
                 self._lose_parts(error)
         self._spec = replace(self._spec, rank=rank)
-        self._slots = _all_slots(self._spec)
+        self._slots, self._parts = _all_slots(self._spec), _all_parts(self._spec)
 
     def _lose_parts(self, error: CommunicationError) -> None:
         """Keep what this rank has alone, since the others have failed."""
@@ -1338,25 +1345,56 @@ class Session:
         if not missing:
             load(own)
             return
+        counts = [1] * len(own)  # of micro-batches
 
         def load_checked() -> None:
             for key in missing:
                 if key.kind == "train" and key.lengths:
                     self._require_shares(self._spec, key)
+            for key, count in zip(own, counts, strict=True):
+                self._divide_into(key, count)
             load(own)
-            if any(key in self._divisions for key in own):
-                raise NotImplementedError(
-                    "its part of the batch does not fit, and ranks run no micro-batches"
-                )
 
-        self._load_together(rank, own, load_checked)
-        if self._chooses_orders:
-            plans = self.executor.plans
-            planned = [key for key in own if key.label in plans]
-            rows = [(self._graphs[key], plans[key.label]) for key in planned]
-            if self._orders.agree(rows, rank.communicator.exchange):
-                self._load_together(rank, own, load_checked)
+        while True:
+            self._load_together(rank, own, load_checked)
+            said = rank.communicator.exchange(tuple(map(self._count_parts, own)))
+            needed = [max(column) for column in zip(*said, strict=True)]
+            if needed == counts:
+                break
+            counts = needed
+        if self._chooses_orders and self._agree_on_orders(rank, own):
+            self._load_together(rank, own, load_checked)
         self._agreed.update(missing)
+
+    def _agree_on_orders(self, rank: Rank, own: Sequence[ProgramKey]) -> bool:
+        """Agree on orders of collectives; return whether to load programs again."""
+        plans = self.executor.plans
+        rows = [
+            [
+                (self._graphs[each], plans[each.label])
+                for each in self._programs([key])
+                if each.ranks > 1 and each.label in plans
+            ]
+            for key in own
+        ]
+        return self._orders.agree(rows, rank.communicator.exchange)
+
+    def _count_parts(self, key: ProgramKey) -> int:
+        """Return the number of micro-batches that a batch of this rank runs in."""
+        division = self._divisions.get(key)
+        return 1 if division is None else len(division.ranges(key.batch_size))
+
+    def _divide_into(self, key: ProgramKey, count: int) -> None:
+        """Let a batch of this rank run in as many micro-batches as those of others."""
+        known = self._divisions.get(key)
+        if count == 1 or (known is not None and known.parts == count):
+            return
+        if key.batch_size < count:
+            raise NotImplementedError(
+                f"another rank needs {count} micro-batches, and this one has "
+                f"{key.batch_size} samples"
+            )
+        self._divisions[key] = Division(-(-key.batch_size // count), 0, count)
 
     @property
     def _chooses_orders(self) -> bool:
@@ -1392,13 +1430,19 @@ class Session:
 
     def _collectives_of(self, keys: Sequence[ProgramKey]) -> str:
         """Return a digest of the collectives of programs, in their order."""
+        programs = [key for key in self._programs(keys) if key.ranks > 1]
         found = [
-            (op.type, *(graph.tensors[i].shape for i in op.inputs))
-            for graph in map(self._graphs.__getitem__, keys)
-            for op in graph.ops
-            if op.type in COLLECTIVES
+            tuple(
+                (op.type, *(graph.tensors[i].shape for i in op.inputs))
+                for op in graph.ops
+                if op.type in COLLECTIVES
+            )
+            for graph in map(self._graphs.__getitem__, programs)
         ]
-        return blake2b(repr(found).encode(), digest_size=16).hexdigest()
+        # Parts of several sizes have the same ones.
+        return blake2b(
+            repr([*dict.fromkeys(found)]).encode(), digest_size=16
+        ).hexdigest()
 
     def estimate_ranks(
         self,
@@ -1469,34 +1513,53 @@ class Session:
                 gather()
             whole = ProgramKey(kind, batch.size, batch.weights, lengths=batch.lengths)
             key, begin, samples = _key_of_rank(whole, rank)
-            if whole not in self._agreed or not self._is_current(key):
+            programs = self._programs([key])
+            if whole not in self._agreed or not all(map(self._is_current, programs)):
                 self._require_of_rank(
                     [whole], lambda keys: self._require_missing(*keys)
                 )
-            own = batch.part(begin, begin + key.batch_size)
-            shares = self._shares_of_rank(whole, own, samples, rank)
-            place = _Place(begin, 0, 1, shares, advances)
-            ready = self._activate(key)
-            result = self._run(ready, own, optimizer, guard, None, place)
-            if kind == "train" and result[0] and rank.encoder is not None:
+            division = self._divisions.get(key)
+            ranges = [(0, key.batch_size)]
+            if division is not None:
+                ranges = division.ranges(key.batch_size)
+            parts = [batch.part(begin + a, begin + b) for a, b in ranges]
+            shares = self._shares_of_rank(whole, parts, samples, rank)
+            total: list[Any] = []
+            for index, part in enumerate(parts):
+                if division is not None:
+                    ready = self._activate(division.key(key, part.size, kind))
+                else:
+                    ready = self._activate(key)
+                first = begin + ranges[index][0]
+                place = _Place(first, index, len(parts), shares[index], advances)
+                finished, values = self._run(ready, part, optimizer, guard, None, place)
+                if not finished:
+                    return False, values
+                pairs = zip(total, values, strict=True)
+                total = [a + b for a, b in pairs] if index else [*values]
+            if kind == "train" and rank.encoder is not None:
                 rank.encoder.advance()
-            return result
+            return True, tuple(total)
 
     def _shares_of_rank(
-        self, whole: ProgramKey, own: Batch, samples: int, rank: Rank
-    ) -> tuple[float, ...]:
-        """Return this rank's share of the samples, and of each loss."""
-        row = samples / whole.batch_size
+        self, whole: ProgramKey, parts: Sequence[Batch], samples: int, rank: Rank
+    ) -> list[tuple[float, ...]]:
+        """Return the share of the samples, and of each loss, of each of its parts."""
+        rows = [part.size / whole.batch_size * bool(samples) for part in parts]
         if not self._has_counts(whole):
-            return (row,)
-        key = ProgramKey("count", own.size, whole.weights, lengths=whole.lengths)
-        self._require_missing(key)
-        counted = self._run(self._activate(key), own, None, False, None, _WHOLE)[1]
-        if not samples:
-            counted = (0.0,) * len(counted)
-        rows = rank.communicator.exchange(counted)
-        totals = [sum(column) for column in zip(*rows, strict=True)]
-        return (row, *self._shares_of_losses(whole, row, counted, totals))
+            return [(row,) for row in rows]
+        own = []
+        for part in parts:
+            key = ProgramKey("count", part.size, whole.weights, lengths=whole.lengths)
+            self._require_missing(key)
+            counted = self._run(self._activate(key), part, None, False, None, _WHOLE)[1]
+            own.append(counted if samples else (0.0,) * len(counted))
+        of_all = itertools.chain.from_iterable(rank.communicator.exchange(own))
+        totals = [sum(column) for column in zip(*of_all, strict=True)]
+        return [
+            (row, *self._shares_of_losses(whole, row, counted, totals))
+            for row, counted in zip(rows, own, strict=True)
+        ]
 
     def _count_lengths(self, lengths: tuple[int, ...]) -> None:
         """Warn once if batches have many lengths."""
@@ -1789,6 +1852,11 @@ def _all_slots(spec: TraceSpec) -> dict[str, Slot]:
     return {slot.name: slot for slot in replace(spec, accumulates=True).slots}
 
 
+def _all_parts(spec: TraceSpec) -> Parts:
+    """Return the state that ranks divide, with that of steps that run in parts."""
+    return replace(spec, accumulates=True).parts
+
+
 def _wanted_by(spec: TraceSpec, tables: Mapping[str, Table]) -> Wanted:
     """Return what a batch must contain, without y."""
     network = spec.network
@@ -1825,13 +1893,6 @@ def _with_targets(spec: TraceSpec, wanted: Wanted) -> Wanted:
         places=tuple(targets),
         steps=tuple(outputs[place].sample_shape[:-1] for place in targets),
     )
-
-
-def share_of(samples: int, ranks: int) -> list[tuple[int, int]]:
-    """Return where each rank's part of a batch begins and ends; lengths differ by 1."""
-    least, more = divmod(samples, ranks)
-    ends = itertools.accumulate(least + (rank < more) for rank in range(ranks))
-    return list(itertools.pairwise([0, *ends]))
 
 
 def _key_of_rank(whole: ProgramKey, rank: Rank) -> tuple[ProgramKey, int, int]:

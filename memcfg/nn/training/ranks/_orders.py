@@ -27,7 +27,7 @@ __all__ = ["Orders"]
 class _Said(NamedTuple):
     """What a rank says of its plans."""
 
-    order: bytes  # a digest of their collectives
+    orders: tuple[frozenset[bytes], ...]  # digests of the collectives, by batch
     ops: bytes  # a digest of all ops
     left: float  # bytes of the limit
 
@@ -46,29 +46,39 @@ class Orders:
 
     def agree(
         self,
-        plans: Sequence[tuple[Graph, Plan]],
+        batches: Sequence[Sequence[tuple[Graph, Plan]]],
         exchange: Callable[[Any], list[Any]],
     ) -> bool:
-        """Agree with the other ranks; return whether programs must be loaded again."""
-        own = [schedule_of(plan) for _, plan in plans]
-        rows = [
-            collectives_of(graph, schedule)
-            for (graph, _), schedule in zip(plans, own, strict=True)
-        ]
-        types = [[op.type for op in graph.ops] for graph, _ in plans]
-        left = min([_left(plan) for _, plan in plans], default=math.inf)
-        said = exchange(_Said(_digest(rows), _digest(types), left))
-        chosen: Sequence[Sequence[int]] = own
-        if any(each.order != said[0].order for each in said):
+        """Agree with the other ranks; return whether programs must be loaded again.
+
+        Each batch has a program, or one for each size of its micro-batches.
+        """
+        own = [min(row, key=lambda pair: _left(pair[1])) for row in batches if row]
+        orders = tuple(
+            frozenset(
+                _digest(collectives_of(graph, schedule_of(plan))) for graph, plan in row
+            )
+            for row in batches
+        )
+        types = [[op.type for op in graph.ops] for row in batches for graph, _ in row]
+        left = min([_left(plan) for _, plan in own], default=math.inf)
+        ops = _digest([*dict.fromkeys(map(tuple, types))])
+        said = exchange(_Said(orders, ops, left))
+        chosen: list[Sequence[int]] = [schedule_of(plan) for _, plan in own]
+        is_one = True  # whether all graphs have the same ops
+        is_same = all(each.orders == orders for each in said)
+        if not is_same or any(len(found) > 1 for found in orders):
             least = min(said, key=lambda each: each.left)
-            given = exchange([array("i", each).tobytes() for each in own])
+            given = exchange([array("i", each).tobytes() for each in chosen])
             chosen = [array("i", data) for data in given[said.index(least)]]
-            if any(each.ops != said[0].ops for each in said):
-                chosen = [range(len(graph.ops)) for graph, _ in plans]
+            is_one = all(each.ops == said[0].ops for each in said)
             self.changes += 1
-        names = [graph.name for graph, _ in plans]
-        self._schedules |= zip(names, chosen, strict=True)
-        return chosen is not own
+        rows = (row for row in batches if row)
+        for row, schedule in zip(rows, chosen, strict=True):
+            for graph, _ in row:
+                own_order = range(len(graph.ops))
+                self._schedules[graph.name] = schedule if is_one else own_order
+        return self.changes > self.loaded
 
 
 def _digest(rows: Any) -> bytes:
