@@ -135,6 +135,9 @@ class ParallelWrapper:
 
     Notes
     -----
+    A part of a batch that does not fit runs in micro-batches, if `compile` permits it;
+    all workers run as many. Encoded gradients are of whole parts.
+
     Names and rules are those of DL4J's ParallelWrapper, except that a batch is divided
     among the workers and not given to one. Averages are weighted by samples. Sums are
     taken in the order of the workers, so that runs of the same program have the same
