@@ -316,8 +316,10 @@ def _plan_ranks(args: argparse.Namespace, task: Task | OwnTask) -> int:
     if isinstance(limit, Fraction):
         args.parser.error("--ranks needs --limit in bytes, such as 80GiB")
     try:
-        own = isinstance(task, OwnTask)
-        model = task.model() if own else task.model(batch_statistics="micro")
+        if isinstance(task, OwnTask):
+            model = task.model()
+        else:
+            model = task.model(batch_statistics="micro")
         with shown("planning"):
             found = estimate(
                 model,

@@ -234,11 +234,11 @@ class TraceSpec:
     @property
     def state_bytes(self) -> int:
         """The bytes of this rank's weights and optimizer state, as arenas hold them."""
-        sizes = (
-            prod(self.parts.shape_of(each)) * item_bytes(each.dtype)
-            for each in (*self.network.weights, *self.slots)
+        held: list[Weight | Slot] = [*self.network.weights, *self.slots]
+        return sum(
+            align_up(prod(self.parts.shape_of(each)) * item_bytes(each.dtype))
+            for each in held
         )
-        return sum(map(align_up, sizes))
 
     def needs_whole(self, key: ProgramKey) -> bool:
         """Return whether a program runs on one rank, and needs what ranks divide."""
