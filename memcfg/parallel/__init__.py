@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from memcfg.ops import Communicator, EncodedTotals
-from memcfg.parallel._estimate import RanksEstimate, estimate
 from memcfg.parallel._in_process import in_process_group
 from memcfg.parallel._mpi import mpi_communicator, mpi_size
+from memcfg.parallel._ranks_estimate import RanksEstimate, estimate
 from memcfg.parallel._wrapper import ParallelWrapper
 from memcfg.parallel.encoding import (
     AdaptiveThresholdAlgorithm,
