@@ -391,7 +391,7 @@ class _Trace:
                     4 * prod(weight.shape),
                     f"{name}/whole",
                     "forward",
-                    {"shape": weight.shape},
+                    {"shape": weight.shape, "alone": True},
                 )[0]
 
     def _input(self, name: str, shape: tuple[int, ...], dtype: str) -> int:

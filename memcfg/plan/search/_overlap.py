@@ -352,7 +352,7 @@ def _later(request: Request, actions: Sequence[Action]) -> Iterator[list[int]]:
     given = [action.op for action in computes]
     order = _Order(request.graph, given)
     seen = [given]
-    for behind in (1, len(order.collectives)):
+    for behind in (1, 4, 16, len(order.collectives)):
         sequence = order.delayed(behind)
         if sequence not in seen:
             seen.append(sequence)
