@@ -95,10 +95,12 @@ def overlapped(request: Request, plan: Plan, priced: Plan | None = None) -> Plan
             break
         if _least_seconds(request.graph, sequence) >= best.elapsed_seconds:
             continue
-        fault = request.step.fault(sequence)
-        if not fault and request.step.measure(sequence)[0] <= limit:
-            actions = request.written(sequence)
-            best = _better(best, _with_starts(request, plan, actions))
+        if request.step.fault(sequence):
+            continue
+        if request.step.measure(sequence)[0] > limit:
+            break  # those that follow wait longer, and hold more
+        actions = request.written(sequence)
+        best = _better(best, _with_starts(request, plan, actions))
     return best
 
 
