@@ -9,9 +9,10 @@ for all.
 from __future__ import annotations
 
 import math
-from array import array
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from memcfg.plan.search._agreed import Agreed, collectives_of, schedule_of
 
@@ -69,13 +70,14 @@ class Orders:
         is_same = all(each.orders == orders for each in said)
         if not is_same or any(len(found) > 1 for found in orders):
             least = min(said, key=lambda each: each.left)
-            given = exchange([array("i", each).tobytes() for each in chosen])
-            chosen = [array("i", data) for data in given[said.index(least)]]
+            given = exchange([np.asarray(each, np.int32).tobytes() for each in chosen])
+            row = given[said.index(least)]
+            chosen = [np.frombuffer(data, np.int32).tolist() for data in row]
             is_one = all(each.ops == said[0].ops for each in said)
             self.changes += 1
         rows = (row for row in batches if row)
-        for row, schedule in zip(rows, chosen, strict=True):
-            for graph, _ in row:
+        for pairs, schedule in zip(rows, chosen, strict=True):
+            for graph, _ in pairs:
                 own_order = range(len(graph.ops))
                 self._schedules[graph.name] = schedule if is_one else own_order
         return self.changes > self.loaded
