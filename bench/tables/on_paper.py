@@ -40,9 +40,10 @@ def table(path: Path = RESULTS) -> str:
         "With Adam in float32, a sample a rank or 32 in all; the best of the ways that "
         f"were planned. Times of a step are those of {machine['profile']}, by the peak "
         f"rates of its data sheet, and links of {machine['link']}/s. Planned in: "
-        "processor time and resident memory of the whole process, the least and the "
-        f"most of {machine['runs']} runs. {machine['processor']}, {machine['cores']} "
-        f"cores, load {machine['load']:.1f}, {machine['date']}.",
+        "processor time and resident memory of the whole process "
+        f"({machine['runs']} run{'s' * (machine['runs'] > 1)}: the least and the most). "
+        f"{machine['processor']}, {machine['cores']} cores, load "
+        f"{machine['load']:.1f}, {machine['date']}.",
         88,
     )
     rows = "\n".join(map(row, document["cases"]))
