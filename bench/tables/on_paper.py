@@ -40,8 +40,8 @@ def table(path: Path = RESULTS) -> str:
         "With Adam in float32, a sample a rank or 32 in all; the best of the ways that "
         f"were planned. Times of a step are those of {machine['profile']}, by the peak "
         f"rates of its data sheet, and links of {machine['link']}/s. Planned in: "
-        "processor time and resident memory of the whole process "
-        f"({machine['runs']} run{'s' * (machine['runs'] > 1)}: the least and the most). "
+        "processor time and resident memory of the whole process, the best of "
+        f"{machine['runs']}. "
         f"{machine['processor']}, {machine['cores']} cores, load "
         f"{machine['load']:.1f}, {machine['date']}.",
         88,
