@@ -27,6 +27,7 @@ from __future__ import annotations
 import argparse
 import copy
 import json
+import math
 import statistics
 import sys
 import tempfile
@@ -290,7 +291,7 @@ class Bench:
     def measure_budgets(self) -> None:
         torch._dynamo.reset()
         free = copy.deepcopy(self.original)
-        unplanned = mt.budget(free, None)
+        unplanned = mt.budget(free, math.inf)
         loss = self.step(free, unplanned)
         wanted = [loss, *(p.grad.clone() for p in free.parameters())]
         floor = mt.estimate(copy.deepcopy(self.original), (self.x,)).floor_bytes
@@ -331,9 +332,9 @@ class Bench:
             module,
             run,
             limit_bytes=limit,
-            predicted_bytes=run.predicted_peak_bytes,
+            predicted_bytes=mt.get_budget(run).predicted_peak_bytes,
             planning_seconds=planning,
-            spill_bytes=run.spill_bytes,
+            spill_bytes=mt.get_budget(run).spill_bytes,
         )
         if peak > limit:
             raise SystemExit(f"{self.name}, {setting}: {peak - limit} bytes over")

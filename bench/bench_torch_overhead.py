@@ -22,6 +22,7 @@ import argparse
 import copy
 import gc
 import json
+import math
 import os
 import statistics
 import sys
@@ -101,7 +102,7 @@ def measure(name: str, turns: int) -> dict:
     eager, twin, free, module = (copy.deepcopy(original) for _ in range(4))
     step(eager, eager, *data), step(eager, eager, *data)
     most = pool_peak(eager, x, partial(step, eager, eager, *data))
-    unplanned = mt.budget(free, None)
+    unplanned = mt.budget(free, math.inf)
     # Where the graph keeps more than eager, its own peak is what fits.
     limit = max(most, mt.estimate(copy.deepcopy(original), (x,)).peak_bytes)
     run = mt.budget(module, limit)
@@ -111,7 +112,9 @@ def measure(name: str, turns: int) -> dict:
         torch.equal(a.grad, b.grad) for a, b in pairs
     ):
         raise SystemExit(f"{name}: other bits")
-    computed = [a.op for a in run.memory_plan.actions if isinstance(a, Compute)]
+    computed = [
+        a.op for a in mt.get_budget(run).memory_plan.actions if isinstance(a, Compute)
+    ]
     if len(computed) != len(set(computed)):
         raise SystemExit(f"{name}: something is computed again")
     mt.limit_cpu(None)  # as users have it

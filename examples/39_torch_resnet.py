@@ -66,5 +66,5 @@ planned = train(budgeted, x, y)
 
 print(f"limit {format_bytes(limit)}, of {format_bytes(told.peak_bytes)} without one")
 print(f"losses: {plain:.6f} without a limit, {planned:.6f} with one")
-print(budgeted.memory_report())
+print(mt.get_budget(budgeted).memory_report())
 assert plain == planned

@@ -46,7 +46,7 @@ try:
 except InfeasiblePlanError as error:
     print(error)
 
-model = mt.budget(model, told.floor_bytes, example=(x,))
+mt.budget(model, told.floor_bytes, example=(x,))
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
 for _ in range(3):
     optimizer.zero_grad()
@@ -54,4 +54,4 @@ for _ in range(3):
     loss.backward()
     optimizer.step()
     print(f"loss {loss.item():.4f}")
-print(model.memory_plan)
+print(mt.get_budget(model).memory_plan)

@@ -67,7 +67,7 @@ with tempfile.TemporaryDirectory() as folder:  # or "host", of a model on a GPU
         limit = error.smallest_limit_bytes
     run = mt.budget(model, limit, spill_to=folder)
     found = train(run, x, y)
-    print(run.memory_report())
+    print(mt.get_budget(run).memory_report())
 
 print(f"computing again needs {format_bytes(floor)}, with copies {format_bytes(limit)}")
 print(f"losses: {plain:.6f} without a limit, {found:.6f} with one")

@@ -48,7 +48,7 @@ model, x = Network(), torch.randn(512, 128)
 told = mt.estimate(model, (x,))
 print(told)
 
-model = mt.budget(model, told.floor_bytes, example=(x,))
+mt.budget(model, told.floor_bytes, example=(x,))
 optimizer = torch.optim.SGD(model.parameters(), 0.01)
 log.clear()  # of the one run on made-up numbers that tells what a function makes
 for step in range(2):

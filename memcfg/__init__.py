@@ -17,6 +17,7 @@ from memcfg._version import __version__
 
 if TYPE_CHECKING:
     from memcfg import (
+        compression,
         config,
         data,
         devices,
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
         plan,
         runtime,
         testing,
+        timeline,
         units,
         workspaces,
     )
@@ -57,9 +59,9 @@ if TYPE_CHECKING:
     )
 
 _SUBPACKAGES = (
-    *("config", "data", "devices", "errors", "evaluation", "graph", "interop"),
-    *("memory", "models", "nn", "ops", "parallel", "plan", "runtime", "testing"),
-    *("units", "workspaces"),
+    *("compression", "config", "data", "devices", "errors", "evaluation", "graph"),
+    *("interop", "memory", "models", "nn", "ops", "parallel", "plan", "runtime"),
+    *("testing", "timeline", "units", "workspaces"),
 )
 
 # Packages of names that used to be at the top level; these warn until 1.0.
@@ -121,6 +123,7 @@ __all__ = [
     "WorkspaceMode",
     "__version__",
     "budget",
+    "compression",
     "config",
     "crash_report",
     "data",
@@ -146,6 +149,7 @@ __all__ = [
     "runtime",
     "scope_out",
     "testing",
+    "timeline",
     "units",
     "value_and_grad",
     "workspace",

@@ -1,4 +1,4 @@
-"""The command line: ``memcfg plan``, ``compare``, ``run``, ``judge``, and others.
+"""The command line: ``memcfg plan``, ``compare``, ``timeline``, ``run`` and others.
 
 An error is one line on the error stream, wrapped on a terminal. The status is 2 for
 errors that the user can correct, and 1 for a plan that does not exist or is invalid. An
@@ -33,8 +33,11 @@ _COMMANDS = {  # modules of memcfg.commands
     "compare": "comparison._compare",
     "judge": "_plans",
     "place": "_plans",
+    "timeline": "_plans",
     "devices": "_listing",
     "run": "_scripts",
+    "compress": "deployment._compressing",
+    "predict": "deployment._predicting",
     "demo": "_demo",
 }
 _OPTIONS = ("-h", "--help", "--version")

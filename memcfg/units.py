@@ -63,15 +63,16 @@ def parse_bytes(size: int | str, *, total_bytes: int | None = None) -> int:
     Returns
     -------
     int
-        The size in bytes; a share is rounded down.
+        The size in bytes; a share, or a part of a unit such as ``"3.7GiB"``, is rounded
+        down to a whole byte.
 
     Raises
     ------
     TypeError
         If `size` is neither an int nor a string.
     ValueError
-        If the string has no number or no known unit, the size is negative, it is
-        not a whole number of bytes, or it is a share above 100 % or without a total.
+        If the string has no number or no known unit, the size is negative, it is a
+        part of a byte, or it is a share above 100 % or without a total.
 
     Examples
     --------
@@ -162,12 +163,10 @@ def _parse_text(size: str) -> int:
             f"cannot read {size!r} as a size: write a number and one of B, KiB, MiB, "
             "GiB, TiB, KB, MB, GB, TB"
         )
-    whole, _, fraction = match.group(1).partition(".")
-    scale: int = 10 ** len(fraction)
-    nbytes, rest = divmod(int(whole + fraction) * unit, scale)
-    if rest:
+    nbytes = Fraction(match.group(1)) * unit
+    if unit == 1 and nbytes.denominator != 1:
         raise ValueError(f"{size!r} is not a whole number of bytes")
-    return nbytes
+    return int(nbytes)
 
 
 def format_bytes(nbytes: int, *, exact: bool = False) -> str:

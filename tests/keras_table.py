@@ -32,6 +32,7 @@ CONVOLUTIONAL = {f"ConvLSTM{rank}D" for rank in (1, 2, 3)}
 # all that have it), such a value, and what can be had.
 VALUES = (
     ("data_format", "ops", "channels_first", "channels last"),
+    ("data_format", "ops.image", "channels_first", "channels last"),
     ("data_format", CONVOLUTIONAL, "channels_first", "channels last"),
     ("loss_scale_factor", None, 2.0, "gradients are float32: no `loss_scale_factor`"),
     ("attention_axes", {"MultiHeadAttention"}, (2,), "attention over all steps"),

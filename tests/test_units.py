@@ -22,6 +22,8 @@ from memcfg.units import align_up, format_bytes, parse_bytes, parse_share
         (" 1.5 GiB ", 3 * 2**29),
         ("2MB", 2_000_000),
         ("0B", 0),
+        ("3.7GiB", 37 * 2**30 // 10),
+        ("0.0001KiB", 0),
     ],
 )
 def test_sizes_are_read(text, nbytes):

@@ -48,10 +48,12 @@ void check_enumerators(const Api& api) {
     int value;
     const char* name;
   };
-  const std::array<Row, 10> rows{{
+  const std::array<Row, 12> rows{{
       {api.status2str, onednn::kLast, "last_impl_reached"},
       {api.dt2str, onednn::data_type::f32, "f32"},
       {api.dt2str, onednn::data_type::bf16, "bf16"},
+      {api.dt2str, onednn::data_type::s32, "s32"},
+      {api.dt2str, onednn::data_type::s8, "s8"},
       {api.fmt_tag2str, onednn::kTagAny, "any"},
       {api.engine_kind2str, onednn::kCpu, "cpu"},
       {api.scratchpad_mode2str, onednn::kUserScratchpad, "user"},

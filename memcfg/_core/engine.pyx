@@ -143,6 +143,7 @@ __all__ = [
     "decode_bytes",
     "drop_ended",
     "encode_bytes",
+    "encode_codebook",
     "fork_count",
     "get_host_limits",
     "get_num_threads",
@@ -572,6 +573,23 @@ def encode_bytes(str codec not None, source, target):
     cdef size_t used
     with nogil:
         used = found.encode(
+            <const native.byte*>begin.buf, begin.len, <native.byte*>to.buf, to.len
+        )
+    return used
+
+
+def encode_codebook(source, target, index_bits, bint huffman):
+    """Encode as the codec "codebook" with settings; None: the best index bits."""
+    cdef unsigned bits = 0xFF if index_bits is None else as_size(index_bits, "index_bits")
+    cdef unique_ptr[native.Codebook] codec
+    read, written = contiguous_view(source), contiguous_view(target)
+    if written.readonly:
+        raise ValueError("the target is read-only")
+    begin, to = PyMemoryView_GET_BUFFER(read), PyMemoryView_GET_BUFFER(written)
+    cdef size_t used
+    with nogil:
+        codec.reset(new native.Codebook("codebook", bits, huffman))
+        used = codec.get().encode(
             <const native.byte*>begin.buf, begin.len, <native.byte*>to.buf, to.len
         )
     return used

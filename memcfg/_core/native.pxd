@@ -548,6 +548,12 @@ cdef extern from "memcfg/codec.hpp" namespace "memcfg" nogil:
     vector[const Codec*] codecs() except +raise_failure
     const Codec& find_codec(const string& name) except +raise_failure
 
+cdef extern from "codecs/codebook.hpp" namespace "memcfg" nogil:
+    cdef cppclass Codebook(Codec):
+        Codebook(
+            const char* name, unsigned index_bits, bint huffman
+        ) except +raise_failure
+
 cdef extern from "memcfg/program.hpp" namespace "memcfg" nogil:
     cdef cppclass CallbackKernel(Kernel):
         CallbackKernel(

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from memcfg import nn
     from memcfg.commands._tasks import Task
     from memcfg.plan import Plan, Policy
+    from memcfg.timeline import MemoryTimeline
 
 DEVICE = "CPU:0"
 # The device of the policy, with its lane and limit; `share` trains on `DEVICE`.
@@ -70,6 +71,18 @@ def measure(task: Task, policy: Policy, limit: int | None, steps: int) -> Measur
             taken.append(time.perf_counter() - began)
         peak = model.memory_report(verify=True).measured_peak_bytes
         return Measured(peak, statistics.median(taken))
+    finally:
+        model.close()
+        config.set_memory_limit(DEVICE, None)
+
+
+def measured_timeline(task: Task, policy: Policy, limit: int | None) -> MemoryTimeline:
+    """Train a step within a limit of the device; return the timeline of the next."""
+    config.set_memory_limit(DEVICE, limit)
+    model = task.model(policy)
+    try:
+        model.train_on_batch(*task.data(model))
+        return model.memory_timeline(verify=True)
     finally:
         model.close()
         config.set_memory_limit(DEVICE, None)

@@ -1,4 +1,4 @@
-"""``memcfg plan``, ``judge`` and ``place``: plans and offsets in files."""
+"""``memcfg plan``, ``judge``, ``place``, ``timeline``: plans, offsets and pictures."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from memcfg._terminal import write
 from memcfg.commands._at_work import shown
 from memcfg.commands._ladder import climb
 from memcfg.commands._largest_batch import USUAL, largest_batches
+from memcfg.commands._measured import measured_timeline
 from memcfg.commands._places import add_places, configure, said_places, tiers_said
 from memcfg.commands._sizes import is_bare, size, warn_of_few
 from memcfg.commands._tasks import NETWORKS, OwnTask, Task, missing, read_setting
@@ -30,21 +31,25 @@ from memcfg.plan import (
     Plan,
     auto,
     lower_bound,
+    memory_timeline,
     place,
     plan_within,
     read_buffers,
     share,
     unchecked_claims,
+    validate,
     violations,
     write_placement,
 )
+from memcfg.timeline import SUFFIXES
 from memcfg.units import exact, format_bytes, parse_share
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
 
     from memcfg.graph import Tier
     from memcfg.plan import Policy
+    from memcfg.timeline import MemoryTimeline
 
 _Value = TypeVar("_Value")
 
@@ -67,51 +72,7 @@ def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     """Add ``memcfg plan`` to a parser."""
     text = "plan the training step of a network by all methods, or of a graph by one"
     parser = subparsers.add_parser("plan", help=text, description=text)
-    parser.add_argument(
-        "network",
-        nargs="?",
-        metavar="NETWORK",
-        type=_network,
-        help=(
-            "a network of memcfg.models, such as resnet50, or a model file, such as "
-            f"own{_MODEL}"
-        ),
-    )
-    parser.add_argument(
-        "--graph",
-        metavar="FILE",
-        help="a graph as memcfg.graph/1 instead of a network; -: standard input",
-    )
-    parser.add_argument(
-        "--batch",
-        type=positive,
-        metavar="N",
-        help="samples per step (default: 32, or one a rank if that is more)",
-    )
-    parser.add_argument(
-        "--set",
-        type=read_setting,
-        action="append",
-        metavar="NAME=VALUE",
-        help="an argument of the network, such as depth=1001",
-    )
-    limits = parser.add_mutually_exclusive_group()
-    limits.add_argument(
-        "--limit",
-        type=_limit,
-        metavar="SIZE",
-        help=(
-            "memory limit, such as 4194304, 4MiB, or 50%% of the peak of share; "
-            "without it each method plans its lowest peak, and auto its least time"
-        ),
-    )
-    limits.add_argument(
-        "--device-memory",
-        type=_limit,
-        dest="limit",
-        metavar="SIZE",
-        help="the same, as the memory of a device that is not here",
-    )
+    _add_step(parser)
     parser.add_argument(
         "--profile",
         type=_one_of("profile", PROFILES),
@@ -120,16 +81,6 @@ def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
             "times of a device that is not here, by the peak rates of its data sheet; "
             "scratch is that of this machine's kernels"
         ),
-    )
-    parser.add_argument(
-        "--optimizer",
-        metavar="NAME",
-        help="optimizer of the network, such as adam (default: SGD with momentum)",
-    )
-    parser.add_argument(
-        "--dtype",
-        metavar="POLICY",
-        help="dtype policy of the network, such as mixed_bfloat16 (default: float32)",
     )
     parser.add_argument(
         "--method",
@@ -221,6 +172,65 @@ def _add_ranks(parser: argparse.ArgumentParser) -> None:
         "--latency",
         metavar="SECONDS",
         help="time of a collective without bytes, such as 5us (default: 50us)",
+    )
+
+
+def _add_step(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments that say which step is planned, and within which limit."""
+    parser.add_argument(
+        "network",
+        nargs="?",
+        metavar="NETWORK",
+        type=_network,
+        help=(
+            "a network of memcfg.models, such as resnet50, or a model file, such as "
+            f"own{_MODEL}"
+        ),
+    )
+    parser.add_argument(
+        "--graph",
+        metavar="FILE",
+        help="a graph as memcfg.graph/1 instead of a network; -: standard input",
+    )
+    parser.add_argument(
+        "--batch",
+        type=positive,
+        metavar="N",
+        help="samples per step (default: 32, or one a rank if that is more)",
+    )
+    parser.add_argument(
+        "--set",
+        type=read_setting,
+        action="append",
+        metavar="NAME=VALUE",
+        help="an argument of the network, such as depth=1001",
+    )
+    limits = parser.add_mutually_exclusive_group()
+    limits.add_argument(
+        "--limit",
+        type=_limit,
+        metavar="SIZE",
+        help=(
+            "memory limit, such as 4194304, 4MiB, or 50%% of the peak of share; "
+            "without it each method plans its lowest peak, and auto its least time"
+        ),
+    )
+    limits.add_argument(
+        "--device-memory",
+        type=_limit,
+        dest="limit",
+        metavar="SIZE",
+        help="the same, as the memory of a device that is not here",
+    )
+    parser.add_argument(
+        "--optimizer",
+        metavar="NAME",
+        help="optimizer of the network, such as adam (default: SGD with momentum)",
+    )
+    parser.add_argument(
+        "--dtype",
+        metavar="POLICY",
+        help="dtype policy of the network, such as mixed_bfloat16 (default: float32)",
     )
 
 
@@ -427,6 +437,110 @@ def _check(args: argparse.Namespace) -> None:
         "a ladder is written to a .svg or .json file": drawn
         and not args.output.endswith((".svg", ".json")),
     }
+    _refuse(args, wrong)
+
+
+def add_timeline(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
+) -> None:
+    """Add ``memcfg timeline`` to a parser."""
+    text = "show which tensor has which bytes when, in a training step within a limit"
+    parser = subparsers.add_parser("timeline", help=text, description=text)
+    _add_step(parser)
+    parser.add_argument(
+        "--plan",
+        metavar="FILE",
+        help="a plan of --graph FILE, instead of a new one",
+    )
+    parser.add_argument(
+        "--method",
+        type=_one_of("method", NAMED_POLICIES),
+        default="auto",
+        metavar="METHOD",
+        help="planning method (default: auto)",
+    )
+    add_places(parser)
+    parser.add_argument(
+        "--run",
+        action="store_true",
+        dest="train",
+        help="run a step of the network, too, and show its times and its peak",
+    )
+    parser.add_argument(
+        "--output",
+        type=_picture,
+        metavar="FILE",
+        help=(
+            "file to write: .html (to zoom and search), .svg, .png, .json (for "
+            "Perfetto) or .txt (default: text on standard output)"
+        ),
+    )
+    parser.set_defaults(
+        run=_timeline, parser=parser, time_limit=None, times=None, profile=None
+    )
+
+
+def _timeline(args: argparse.Namespace) -> int:
+    of_graph = args.graph is not None
+    own = args.network is not None and args.network.endswith(_MODEL)
+    _refuse(
+        args,
+        {
+            "give either a network or --graph FILE": of_graph
+            == (args.network is not None),
+            "--batch, --set, --optimizer, --dtype and --run need a network": of_graph
+            and bool(
+                args.batch or args.set or args.optimizer or args.dtype or args.train
+            ),
+            "--set, --optimizer, --dtype and --run cannot be used with a model "
+            "file": own
+            and bool(args.set or args.optimizer or args.dtype or args.train),
+            "--plan needs --graph": args.plan is not None and not of_graph,
+            "a plan has its limit: leave out --limit": args.plan is not None
+            and args.limit is not None,
+        },
+    )
+    result = _timeline_of(args)
+    if args.output is None:
+        write(result)
+    else:
+        result.save(args.output)
+        write(f"{result!r} in {args.output}")
+    return 0
+
+
+def _timeline_of(args: argparse.Namespace) -> MemoryTimeline:
+    """Return the timeline that the arguments ask for."""
+    spill = _spill(args)
+    if args.graph is not None:
+        graph = replace(_read(args.graph, Graph.from_json), tiers=spill)
+        if args.plan is not None:
+            plan = _read(args.plan, Plan.from_json)
+            validate(graph, plan)
+            return memory_timeline(graph, plan)
+        return memory_timeline(graph, _plan_once(args, args.method, graph))
+    task = _task(args)
+    try:
+        graph = task.graph()
+    except (TypeError, ValueError, RuntimeError) as error:
+        args.parser.error(str(error))
+    if args.train:
+        assert isinstance(task, Task)
+        policy = NAMED_POLICIES[args.method]()
+        return measured_timeline(task, policy, _bytes(args.limit, graph))
+    return memory_timeline(graph, _plan_once(args, args.method, graph))
+
+
+def _picture(text: str) -> str:
+    """Parse the name of a file for a timeline."""
+    if not text.lower().endswith(SUFFIXES):
+        known = ", ".join(SUFFIXES)
+        raise argparse.ArgumentTypeError(f"{text!r} does not end in {known}")
+    return text
+
+
+def _refuse(args: argparse.Namespace, wrong: Mapping[str, bool]) -> None:
+    """Exit with the first message whose condition holds."""
     for message, is_wrong in wrong.items():
         if is_wrong:
             args.parser.error(message)

@@ -11,7 +11,7 @@ import traceback
 from typing import TYPE_CHECKING
 
 from memcfg import config
-from memcfg.commands._sizes import is_bare, size, warn_of_few
+from memcfg.commands._sizes import limit
 from memcfg.errors import ResourceExhaustedError
 from memcfg.memory import numpy_allocator
 
@@ -34,7 +34,7 @@ def add_run(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
     parser.add_argument(
         "--limit",
         required=True,
-        type=_limit,
+        type=limit,
         metavar="SIZE",
         help="the maximum of bytes in use, such as 2GiB",
     )
@@ -46,13 +46,6 @@ def add_run(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         help="the script's arguments",
     )
     parser.set_defaults(run=_run)
-
-
-def _limit(text: str) -> int:
-    nbytes = size(text)
-    if is_bare(text):
-        warn_of_few("--limit", nbytes)
-    return nbytes
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -28,6 +28,14 @@ def size(text: str) -> int:
     return nbytes
 
 
+def limit(text: str) -> int:
+    """Parse the value of ``--limit``, and warn if a unit may be missing."""
+    nbytes = size(text)
+    if is_bare(text):
+        warn_of_few("--limit", nbytes)
+    return nbytes
+
+
 def warn_of_few(option: str, nbytes: int) -> None:
     """Warn of a small bare number, which may be meant in another unit."""
     if nbytes < _FEW:

@@ -55,10 +55,13 @@ class Builder:
         self.name = name
         self.group: str | None = None  # group of following ops; None: the op's name
         self.training = False  # whether `gradients` will be called
+        self.lines: Mapping[str, str] = {}  # of the program, by group: see `Graph`
         self.phase = "forward"  # of ops that are appended without a phase
         # dtype in which ops of the forward phase compute, "float32" or "bfloat16":
         # floats of another dtype are cast first. None: the dtype of the inputs.
         self.compute_dtype: str | None = None
+        # weights of which products may be computed from 8-bit integers and scales
+        self.integers: dict[int, tuple[int, int]] = {}
         self._reserved = frozenset(reserved)
         self._tensors: list[Tensor] = []
         self._specs: list[Spec] = []  # of the tensors, without suffix and role
@@ -410,6 +413,7 @@ class Builder:
             tuple(self._ops),
             tuple(keep),
             tuple(self._losses),
+            lines=self.lines,
         )
 
     def _append(self, name: str, spec: Spec, role: str) -> int:

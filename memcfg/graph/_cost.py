@@ -52,6 +52,7 @@ class CodecSpeed(NamedTuple):
 # and capped at the nominal memory bandwidth for the bytes read and written.
 NOMINAL_CODECS: Mapping[str, CodecSpeed] = MappingProxyType(
     {
+        "codebook": CodecSpeed(1e9, 5e9),
         "csr": CodecSpeed(6e9, 5e9),
         "fp10": CodecSpeed(7e9, 7e9),
         "fp16": CodecSpeed(6e9, 6e9),

@@ -29,6 +29,8 @@ from memcfg.memory._trace_columns import (
     as_tags,
     first_fault,
 )
+from memcfg.timeline._record_timeline import record_timeline
+from memcfg.units import parse_bytes
 
 if TYPE_CHECKING:
     import os
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from numpy.typing import ArrayLike, NDArray
 
     from memcfg.memory._trace_columns import StackOfCalls
+    from memcfg.timeline import MemoryTimeline
 
 __all__ = ["Trace"]
 
@@ -273,6 +276,33 @@ class Trace:
             **{name: getattr(self, name) for name in _COLUMNS},
         }
         write_atomically(path, write_arrays(arrays, compress=True), overwrite=overwrite)
+
+    def timeline(self, limit: int | str | None = None) -> MemoryTimeline:
+        """Return which holder had which addresses when.
+
+        Parameters
+        ----------
+        limit : int or str or None, default None
+            The limit to draw, such as ``"64MiB"``; None for none.
+
+        Returns
+        -------
+        MemoryTimeline
+            A box for each allocation, by its tag. Its `save` writes a page to zoom and
+            search, a picture or a file for Perfetto. Addresses that were never in use
+            are left out.
+
+        Raises
+        ------
+        TypeError, ValueError
+            If the limit is not a size.
+        """
+        tags = [self.tags[tag] for tag in self.tag.tolist()]
+        columns = (self.action, self.address, self.nbytes, self.seconds)
+        numbers = (column.tolist() for column in columns)
+        rows = zip(*numbers, tags, self.stack.tolist(), strict=True)
+        nbytes = None if limit is None else parse_bytes(limit)
+        return record_timeline(rows, self.stacks, nbytes)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

@@ -132,15 +132,18 @@ def check_channels_last(data_format: str | None, layer: str) -> None:
         )
 
 
-def activation_name(activation: Any, layer: str) -> str | None:
-    """Return the op type of an activation such as ``"relu"``; None for identity."""
+def activation_name(activation: Any, layer: str) -> Any:
+    """Return the op type of an activation such as ``"relu"``; None for identity.
+
+    A function of the user's, which layers trace, is returned as it is.
+    """
     if activation in (None, "linear"):
         return None
     activation = getattr(activation, "activation", activation)
     if activation == "linear":
         return None
     if isinstance(activation, str):
-        activation = _ALIASES.get(activation, activation)
+        activation = _ALIASES.get(activation, str(activation))  # also of NumPy's
     known = sorted(
         kind.name for kind in op_types() if kind.formula and kind.formula.is_activation
     )
@@ -148,9 +151,11 @@ def activation_name(activation: Any, layer: str) -> str | None:
     if isinstance(activation, str) and activation in known:
         return activation
     if not isinstance(activation, str):
+        if callable(activation) and not isinstance(activation, type):
+            return activation
         raise ValueError(
-            f"{layer}: activation must be a name such as 'relu' or a function of "
-            f"memcfg.nn.activations, got {activation!r}"
+            f"{layer}: activation must be a name such as 'relu' or a function of a "
+            f"symbolic tensor, got {activation!r}"
         )
     shown = [name for name in known if name not in FUNCTIONS | _FUNCTIONS]
     raise unknown("activation", activation, ["linear", *shown], f"{layer}: ")

@@ -10,7 +10,7 @@ from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from memcfg.nn._keras_arguments import takes_arguments
-from memcfg.nn._keras_names import ATTRIBUTES, NEVER_CALLED, reason
+from memcfg.nn._keras_names import ATTRIBUTES, reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,11 +39,6 @@ class FixedAttributes:
     def __init_subclass__(cls, **options: Any) -> None:
         """Make constructors explain unsupported arguments of Keras."""
         super().__init_subclass__(**options)
-        own = cls.__module__.startswith("memcfg.nn.")
-        for name in () if own else vars(cls):
-            why = reason(NEVER_CALLED, cls.__mro__[1], name)
-            if why is not None:
-                raise TypeError(f"{cls.__name__}.{name} would not be called: {why}")
         if "__init__" in vars(cls):
             cls.__init__ = takes_arguments(cls.__init__)  # type: ignore[method-assign]
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import NoReturn
 
-__all__ = ["ABSENT", "ATTRIBUTES", "METHODS", "NEVER_CALLED", "absent", "reason"]
+__all__ = ["ABSENT", "ATTRIBUTES", "METHODS", "absent", "reason"]
 
 
 _COMPLETE = (
@@ -82,6 +82,15 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "eig": "numbers are real: use eigh, of symmetric matrices",
             "polar view_as_*": "numbers are real: keep both parts as two tensors",
         },
+        "ops.image": {
+            "affine_transform perspective_transform elastic_transform": (
+                "use layers such as RandomRotation and RandomPerspective in Dataset.map"
+            ),
+            "map_coordinates scale_and_translate": (
+                "read pixels by ops.take, or use layers such as RandomZoom in "
+                "Dataset.map"
+            ),
+        },
     }.items()
 }
 
@@ -95,7 +104,6 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
             "export": _WHOLE,
             "metrics_names": "use fit's history or evaluate(return_dict=True)",
             "loss": "it is an argument of compile",
-            "variables non_trainable_variables": "use weights",
             "add_metric": "pass metrics to compile",
             "compiled": "compile may be called again at any time",
             "fit_generator": "fit takes generators",
@@ -107,7 +115,6 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
         },
         "Layer": {
             "losses": "the losses of a model are Model.losses, in a step of its own",
-            "variables non_trainable_variables": "use weights",
             "add_metric": "pass metrics to compile",
             "add_variable": "use add_weight",
             "cell": "layer.weights has the weights",
@@ -123,12 +130,8 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
             "minimize": (
                 "use apply in a function: see memcfg.function and memcfg.value_and_grad"
             ),
-            "update_step": "updates are ops: use the most similar optimizer",
         },
     }.items()
-}
-NEVER_CALLED: Mapping[str, Mapping[str, str]] = {
-    "Optimizer": {"update_step": "use the most similar optimizer"},
 }
 
 

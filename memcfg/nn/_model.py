@@ -140,6 +140,7 @@ if TYPE_CHECKING:
     from memcfg.memory import Pool
     from memcfg.nn._network import Weight
     from memcfg.nn.callbacks import Callback
+    from memcfg.nn.layers._parametrization import Parametrization
     from memcfg.nn.losses import Loss
     from memcfg.nn.optimizers import Optimizer
     from memcfg.nn.optimizers._optimizer import Slot
@@ -147,6 +148,7 @@ if TYPE_CHECKING:
     from memcfg.nn.training.alternatives._memory_estimate import Estimate
     from memcfg.plan import Plan, Policy
     from memcfg.runtime import MemoryReport
+    from memcfg.timeline import MemoryTimeline
     from memcfg.workspaces import LayerWorkspaceMgr, Workspace, WorkspaceMode
 
     _Step: TypeAlias = str | Policy | Callable[["Model"], "Model"]
@@ -415,8 +417,9 @@ class Model(FixedAttributes, Configured):
             else:
                 given = constants if isinstance(inputs, list | tuple) else constants[0]
             return self._as_layer()(given, training=training)
-        if training:  # with dropout, and moving averages that move
-            mode = {"training": True}
+        if training or Variable.functions.is_taped():
+            # with dropout, and moving averages that move
+            mode = {"training": True} if training else {}
             return Variable.functions.at_once(self._as_layer(), (inputs,), mode)
         return self.predict_on_batch(inputs)
 
@@ -497,7 +500,9 @@ class Model(FixedAttributes, Configured):
             each for layer in layers for each in layer.non_trainable_weights
         )
 
+    variables = weights
     trainable_variables = trainable_weights
+    non_trainable_variables = non_trainable_weights
 
     @property
     def inputs(self) -> list[SymbolicTensor]:
@@ -872,7 +877,7 @@ class Model(FixedAttributes, Configured):
             times=get_times(times, modes),
             on_oom=get_on_oom(on_oom, batch_statistics),
         )
-        own = self._has_own_steps or compiled.goals.updates_itself
+        own = self._is_stepped(compiled)
         if own and modes != PLANNED:
             raise ValueError(
                 f"{type(self).__name__} has steps of its own, which are planned: leave "
@@ -894,7 +899,7 @@ class Model(FixedAttributes, Configured):
                 self._gather()
                 self._own = None
             compiled.optimizer._check_free(self)
-            if self._network is not None and compiled.goals.loss is not None:
+            if self._network is not None and not compiled.goals.are_none:
                 resolve(compiled.goals, self._network)
             self._configure(compiled)
             if before is not None:
@@ -1752,6 +1757,39 @@ class Model(FixedAttributes, Configured):
             return session.memory_report(key, verify=verify)
 
     @outside_workspaces
+    def memory_timeline(self, *, verify: bool = False) -> MemoryTimeline:
+        """Return which tensor has which bytes when, in the step of `memory_plan`.
+
+        Parameters
+        ----------
+        verify : bool, default False
+            Whether to measure the peak as of `memory_report`, and the times of ops and
+            copies in one more step. Weights are unchanged.
+
+        Returns
+        -------
+        MemoryTimeline
+            Its `save` writes a page to zoom and search, a picture or a file for
+            Perfetto; ``print`` shows it as text, and a notebook as a picture.
+
+        Raises
+        ------
+        RuntimeError
+            As of `memory_report`; and with `verify` if the step runs on several ranks.
+
+        Notes
+        -----
+        Nothing is recorded in training: boxes are those of the plan, and times are
+        measured in steps of their own, on made-up data.
+        """
+        own = self._own_steps()
+        if own is not None:
+            return own.latest_timeline(verify=verify)  # type: ignore[no-any-return]
+        with self._lock.step():
+            session, key = self._lead()
+            return session.memory_timeline(key, verify=verify)
+
+    @outside_workspaces
     def reset_states(self) -> None:
         """Reset the states of all stateful layers to zeros.
 
@@ -1983,13 +2021,16 @@ class Model(FixedAttributes, Configured):
         made.__setstate__(copy.deepcopy(state, memo) | {"_values": values})
         return made
 
-    def _replica(self, device: str) -> Self:
-        """Return an independent copy on a device, without the optimizer's state."""
+    def _replica(self, device: str | None) -> Self:
+        """Return an independent copy, without the optimizer's state.
+
+        It is placed on a device; None: on that of this model.
+        """
         state = self.__getstate__()
         weights = {weight.name for weight in self._built_network().weights}
         values = {k: v for k, v in state.pop("_values").items() if k in weights}
         compiled = self._config
-        if compiled is not None:
+        if compiled is not None and device is not None:
             placed = replace(compiled, device=device)
             state["_parts"] = state["_parts"]._replace(config=placed)
         made = type(self).__new__(type(self))
@@ -2139,6 +2180,59 @@ class Model(FixedAttributes, Configured):
         with other._lock.step():
             other._configure(compiled)
         return other
+
+    def _with_parts(
+        self, chosen: Mapping[str, tuple[Parametrization | None, Sequence[Floats]]]
+    ) -> Self:
+        """Return a copy that holds parts of the weights of these names.
+
+        Each is given with the values of its parts, or with None and its own value,
+        which is then held whole. The copy is compiled as this model, with a new
+        optimizer.
+        """
+        made = self._replica(None)
+        network, compiled, session = made._parts
+        assert network is not None
+        assert session is not None
+        weights = {w.name: w for w in network.exchanged}
+        values = session.known_values()
+        for name, (by, parts) in chosen.items():
+            weight = weights[name]
+            old = network.computed.get(name)
+            for part in (name,) if old is None else old.parts:
+                values.pop(part, None)
+            known = weight.layer._parametrized
+            if by is None:
+                known.pop(weight.spec_name, None)
+                values[name] = parts[0]
+            else:
+                known[weight.spec_name] = by
+                names = [f"{name}_{part.name}" for part in by.parts]
+                values |= zip(names, parts, strict=True)
+        network = network.renewed()
+        if compiled is not None:
+            own = compiled.optimizer
+            optimizer = type(own).from_config(own.get_config())
+            optimizer._excluded = own._excluded
+            frozen = network.frozen()
+            compiled = replace(compiled, optimizer=optimizer, frozen=frozen)
+            optimizer._claim(made)
+        session = made._make_session(network, compiled, values)
+        made._replace(Parts(network, compiled, session))
+        for layer in network.leaves:
+            layer._claim(made)
+        for inner in _inner_models(network.layers):
+            inner._lend()
+        return made
+
+    def _lend(self) -> None:
+        """Leave the values of all weights to another model, whose layers these are."""
+        network, compiled, _ = self._parts
+        assert network is not None
+        network = network.renewed()
+        session = self._make_session(network, compiled, {})
+        session.lent = True
+        self._replace(Parts(network, compiled, session))
 
     def _freeze(self, keys: Sequence[str]) -> None:
         """Freeze the weights with these names in files; see `CompileConfig`."""
@@ -2328,7 +2422,7 @@ class Model(FixedAttributes, Configured):
         """
         x, y, sample_weight = unpack_x_y_sample_weight(data)
         y_pred = self(x, training=True)
-        loss = self.compute_loss(x, y, y_pred, sample_weight, training=True)
+        loss = self._loss_of(x, y, y_pred, sample_weight, training=True)
         own = self._default_steps()
         own.track(loss, x)
         own.descend(loss)
@@ -2349,9 +2443,20 @@ class Model(FixedAttributes, Configured):
         """
         x, y, sample_weight = unpack_x_y_sample_weight(data)
         y_pred = self(x, training=False)
-        loss = self.compute_loss(x, y, y_pred, sample_weight, training=False)
+        loss = self._loss_of(x, y, y_pred, sample_weight, training=False)
         self._default_steps().track(loss, x)
         return self.compute_metrics(x, y, y_pred, sample_weight)
+
+    def _loss_of(
+        self, x: Any, y: Any, y_pred: Any, sample_weight: Any, *, training: bool
+    ) -> Any:
+        """Call `compute_loss`, whose overrides need not take `training`."""
+        given = {"x": x, "y": y, "y_pred": y_pred, "sample_weight": sample_weight}
+        takes = inspect.signature(self.compute_loss).parameters
+        kinds = {each.kind for each in takes.values()}
+        if "training" in takes or inspect.Parameter.VAR_KEYWORD in kinds:
+            given["training"] = training
+        return self.compute_loss(**given)
 
     def predict_step(self, data: Any) -> Any:
         """Predict a batch; a subclass overrides this for a step of its own.
@@ -2375,7 +2480,9 @@ class Model(FixedAttributes, Configured):
         """
         compiled = self._parts.config
         if compiled is not None:
-            runs = self._has_own_steps or compiled.goals.updates_itself
+            goals = compiled.goals  # a call of Python less in each step
+            runs = self._has_own_steps or goals.updates_itself
+            runs = runs or (goals.loss is None and self._is_stepped(compiled))
         else:
             predicts = type(self).predict_step is Model.predict_step
             runs = self._has_own_steps and not predicts
@@ -2389,8 +2496,7 @@ class Model(FixedAttributes, Configured):
 
     def _require_built_in_steps(self, what: str) -> None:
         compiled = self._config
-        own = compiled is not None and compiled.goals.updates_itself
-        if self._has_own_steps or own:
+        if compiled is not None and self._is_stepped(compiled):
             raise NotImplementedError(
                 f"{what} is for the built-in steps: {type(self).__name__} has steps of "
                 "its own, and plan(batch_size, limit) says what they take"
@@ -2402,10 +2508,23 @@ class Model(FixedAttributes, Configured):
             raise RuntimeError(
                 f"{what} needs a compiled model: call compile(optimizer, loss) first"
             )
-        own = self._has_own_steps or result.goals.updates_itself
-        if what in _MINIMISE and result.goals.loss is None and not own:
+        unknown = result.goals.loss is None and not self._is_stepped(result)
+        if what in _MINIMISE and unknown:
             raise no_loss()
         return result
+
+    def _is_stepped(self, compiled: CompileConfig) -> bool:
+        """Return whether steps are functions, and not those of a `Session`.
+
+        So are those of a subclass or with a metric of the user's, and those of a model
+        whose only losses are of `add_loss`.
+        """
+        if self._has_own_steps or compiled.goals.updates_itself:
+            return True
+        if compiled.goals.loss is not None or self._network is None:
+            return False
+        adds: bool = Variable.functions.adds_losses(self)
+        return adds
 
     def _built_network(self) -> Network:
         result = self._network
@@ -2769,6 +2888,14 @@ def state_elsewhere(
         name = known.get(key(slot, weights))
         if name is not None:
             yield slot.name, session.read(name)
+
+
+def _inner_models(layers: Iterable[Layer]) -> Iterator[Model]:
+    """Yield the models among layers and their inner layers."""
+    for layer in layers:
+        if isinstance(layer, Nested):
+            yield layer.model
+        yield from _inner_models(layer._sublayers())
 
 
 def _distinct(weights: Iterable[Variable]) -> list[Variable]:

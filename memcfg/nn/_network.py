@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,12 +21,14 @@ from memcfg._terminal import shorten, width
 from memcfg.graph import spend
 from memcfg.nn._nested import Nested
 from memcfg.nn._nesting import Structure
+from memcfg.nn.initializers import Zeros
 from memcfg.nn.layers._layer import (
     InputLayer,
     Node,
     WeightTensor,
     first_value,
     input_layer,
+    lines_of,
     repeated,
     show_shape,
 )
@@ -37,9 +39,11 @@ if TYPE_CHECKING:
 
     from memcfg.config import DTypePolicy
     from memcfg.nn.initializers import Initializer
-    from memcfg.nn.layers._layer import Layer, Shape, SymbolicTensor, WeightSpec
+    from memcfg.nn.layers._layer import Layer, Shape, SymbolicTensor
+    from memcfg.nn.layers._parametrization import Parametrization, Part
 
 __all__ = [
+    "Computed",
     "Network",
     "Weight",
     "from_inner",
@@ -99,6 +103,15 @@ class Weight:
         self.initializer.draw_into(values, self.seed)
 
 
+@dataclass(frozen=True, slots=True)
+class Computed:
+    """A weight that each step computes from others, which the model holds."""
+
+    weight: Weight  # as the layer reads it
+    by: Parametrization
+    parts: tuple[str, ...]  # names of weights of the model
+
+
 class Network:
     """The graph of layers between inputs and outputs."""
 
@@ -137,9 +150,18 @@ class Network:
             self._check_predicts(predicts)
 
     def _list_weights(self) -> None:
-        self.weights, self.aliases = weights_of(self.layers)
-        self.names = {(each.layer, each.spec_name): each.name for each in self.weights}
-        self.exchanged = tuple(w for w in self.weights if not w.hidden)
+        self.weights, self.aliases, self.computed, of_layers = weights_of(self.layers)
+        self.names = {
+            (each.layer, each.spec_name): each.name
+            for each in (*self.weights, *of_layers)
+        }
+        # Those of layers, in Keras's order: a computed one instead of its parts.
+        self.exchanged = tuple(weight for weight in of_layers if not weight.hidden)
+
+    @cached_property
+    def lines(self) -> dict[str, str]:
+        """Where the program makes each layer, by the layer's path."""
+        return lines_of(self.layers)
 
     def with_loss(self, loss: SymbolicTensor) -> Network:
         """Return the network whose loss has one more term."""
@@ -267,15 +289,12 @@ class Network:
 
     def frozen(self) -> frozenset[str]:
         """Return the names of the weights that are not trainable."""
-        result = {weight.name for weight in self.weights if not weight.layer.trainable}
+        weights = [*self.weights, *(each.weight for each in self.computed.values())]
+        frozen = {w.layer for w in weights if not w.layer.trainable}
         for layer in self.layers:
             if not layer.trainable:
-                result |= {
-                    self.names[leaf, spec.name]
-                    for _, leaf in layer._leaves()
-                    for spec in leaf.weight_specs or ()
-                }
-        return frozenset(result)
+                frozen |= {leaf for _, leaf in layer._leaves()}
+        return frozenset(w.name for w in weights if w.layer in frozen)
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Reduce to a flat list of calls; recursion would fail for deep networks."""
@@ -294,7 +313,7 @@ class Network:
             for node in nodes
         ]
         leaves = [leaf for layer in self.layers for _, leaf in layer._leaves()]
-        specs = [(leaf, leaf.weight_specs) for leaf in leaves]
+        specs = [(leaf, leaf.weight_specs, leaf._parametrized) for leaf in leaves]
         ends = [
             [indices[end] for end in each]
             for each in (self.inputs, self.outputs, other.outputs, self.losses)
@@ -408,14 +427,15 @@ def _results_of(node: Node) -> list[tuple[Any, str]]:
 
 def _rejoined(
     calls: Sequence[tuple[Any, ...]],
-    specs: Sequence[tuple[Layer, tuple[WeightSpec, ...] | None]],
+    specs: Sequence[tuple[Any, ...]],
     ends: Sequence[Sequence[int]],
     takes: Structure,
     gives: Structure,
 ) -> Network:
     """Rebuild a network from the calls that `Network.__reduce__` lists."""
-    for layer, each in specs:
+    for layer, each, *parametrized in specs:  # absent in older files
         layer._weight_specs = each
+        layer._parametrized = dict(*parametrized)
     made: list[SymbolicTensor] = []
     for layer, operands, results, details, *in_operation in calls:
         inputs = tuple(made[i] if isinstance(i, int) else i for i in operands)
@@ -471,17 +491,25 @@ def _depths(finished: Sequence[Node]) -> dict[Layer, int]:
     return of_layer
 
 
-def weights_of(layers: Sequence[Layer]) -> tuple[tuple[Weight, ...], dict[str, str]]:
-    """Return the weights, and the alternative names of shared weights."""
+def weights_of(
+    layers: Sequence[Layer],
+) -> tuple[tuple[Weight, ...], dict[str, str], dict[str, Computed], tuple[Weight, ...]]:
+    """Return the weights, other names of shared weights, and those that are computed.
+
+    The parts of a weight that is computed are listed in its place. The last are the
+    weights as layers read them.
+    """
     weights: dict[tuple[Layer, str], Weight] = {}
     aliases: dict[str, str] = {}
+    computed: dict[str, Computed] = {}
+    held: dict[str, tuple[Weight, ...]] = {}  # parts by name of the weight
     for name, key, leaf in _paths(layers, "", ""):
         for index, spec in enumerate(leaf.weight_specs or ()):
             known = weights.get((leaf, spec.name))
             if known is not None:
                 aliases[f"{name}/{spec.name}"] = known.name
                 continue
-            weights[leaf, spec.name] = Weight(
+            weights[leaf, spec.name] = weight = Weight(
                 name=f"{name}/{spec.name}",
                 key=f"{key}/{spec.name}",
                 shape=spec.shape,
@@ -494,7 +522,31 @@ def weights_of(layers: Sequence[Layer]) -> tuple[tuple[Weight, ...], dict[str, s
                 regularizer=spec.regularizer,
                 constraint=spec.constraint,
             )
-    return tuple(weights.values()), aliases
+            by = leaf._parametrized.get(spec.name)
+            if by is not None:
+                parts = tuple(_part(weight, each) for each in by.parts)
+                names = tuple(each.name for each in parts)
+                computed[weight.name] = Computed(weight, by, names)
+                held[weight.name] = parts
+    listed = tuple(
+        each for weight in weights.values() for each in held.get(weight.name, (weight,))
+    )
+    return listed, aliases, computed, tuple(weights.values())
+
+
+def _part(weight: Weight, part: Part) -> Weight:
+    """Return one of the weights that a weight is computed from."""
+    return replace(
+        weight,
+        name=f"{weight.name}_{part.name}",
+        key=f"{weight.key}_{part.name}",
+        shape=part.shape,
+        dtype=part.dtype,
+        initializer=Zeros(),
+        trainable=weight.trainable and part.trainable,
+        regularizer=None,
+        constraint=None,
+    )
 
 
 def _paths(

@@ -73,6 +73,12 @@ def save(model: Any, filepath: str | os.PathLike[str], overwrite: bool) -> None:
             f"a model's file name must end in '.memcfg' or '.keras', got {path!r}. To "
             "save weights alone, use save_weights('x.weights.safetensors')"
         )
+    computed = model._built_network().computed
+    if computed:
+        raise TypeError(
+            f"{model.name!r} holds parts of {', '.join(map(repr, computed))}: save "
+            "what compression.strip makes of it, or its weights by save_weights"
+        )
     with model._lock.turn():
         model._gather()
         _, session = model._weights_and_session()

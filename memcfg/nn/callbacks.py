@@ -560,7 +560,8 @@ class ModelCheckpoint(_Monitor):
     Parameters
     ----------
     filepath : str or path-like
-        The file, ending in ``.memcfg`` for models and in ``.weights.safetensors`` for
+        The file, ending in ``.memcfg`` or, as Keras writes it, ``.keras`` for models,
+        and in ``.weights.safetensors`` or ``.weights.h5`` for
         weights. Fields in braces are formatted with the epoch, from 1, and the logs:
         ``"{epoch:02d}-{val_loss:.2f}.memcfg"``. Missing folders are created.
     monitor : str, default "val_loss"
@@ -608,11 +609,13 @@ class ModelCheckpoint(_Monitor):
         self.save_freq = save_freq
         self._saving = _Saving(save_freq)
         self._epoch = 0
-        suffix = ".weights.safetensors" if save_weights_only else ".memcfg"
-        if not self.filepath.endswith(suffix):
+        what, *suffixes = "models", ".memcfg", ".keras"
+        if save_weights_only:
+            what, *suffixes = "weights", ".weights.safetensors", ".weights.h5"
+        if not self.filepath.endswith(tuple(suffixes)):
             raise ValueError(
-                f"ModelCheckpoint saves {'weights' if save_weights_only else 'models'} "
-                f"to files whose names end in {suffix!r}, got {self.filepath!r}"
+                f"ModelCheckpoint saves {what} to files whose names end in "
+                f"{suffixes[0]!r} or {suffixes[1]!r}, got {self.filepath!r}"
             )
 
     def on_train_begin(self, logs: Logs | None = None) -> None:

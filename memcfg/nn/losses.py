@@ -27,6 +27,7 @@ from memcfg.nn.layers._layer import (
     Layer,
     SymbolicTensor,
     Variable,
+    array_of,
     operation,
     trace_call,
 )
@@ -260,12 +261,13 @@ def masked(
 class _OfLoss(Layer):
     """The loss of targets, an output and perhaps weights, as a call."""
 
-    __slots__ = ("loss",)
+    __slots__ = ("batch_size", "loss")
 
     arity: ClassVar[int | None] = None
 
-    def __init__(self, loss: Loss) -> None:
+    def __init__(self, loss: Loss, *, whole: bool) -> None:
         self.loss = loss
+        self.batch_size = 1 if whole else None  # one number of a batch of any size
         super().__init__()
 
     def _called(self) -> str:
@@ -290,7 +292,10 @@ class _OfLoss(Layer):
         if self.loss.reduction in ("none", None):
             values = self.loss.values(builder, y_true, y_pred)
             return values if weights is None else _times(builder, values, weights)
-        return self.loss.trace(builder, y_true, y_pred, weights)
+        made: int = self.loss.trace(builder, y_true, y_pred, weights)
+        if self.batch_size is None:
+            return made
+        return scope.apply("reshape", (made,), {"shape": (1,)})[0]
 
 
 def _times(builder: Builder, values: int, weights: int) -> int:
@@ -353,7 +358,7 @@ class Loss(FixedAttributes, Configured):
         self.reduction = reduction
 
     def __call__(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> Any:
-        """Compute the loss of arrays, or of tensors of a function.
+        """Compute the loss of arrays, or of symbolic tensors.
 
         Parameters
         ----------
@@ -369,14 +374,16 @@ class Loss(FixedAttributes, Configured):
 
         Raises
         ------
-        TypeError
-            If tensors come from a model's layers instead of from a function.
         ValueError
             If the loss cannot read arrays of these shapes.
+
+        Notes
+        -----
+        In a `call`, the loss of the batch is a number for `Layer.add_loss`.
         """
         given = [y_true, y_pred, *(() if sample_weight is None else (sample_weight,))]
         if not any(isinstance(each, SymbolicTensor) for each in given):
-            arrays = [np.asarray(each) for each in given]
+            arrays = list(map(array_of, given))
             return Variable.functions.at_once(self._of_tensors, arrays, {})
         for place, each in enumerate(given):
             if not isinstance(each, SymbolicTensor):
@@ -384,12 +391,9 @@ class Loss(FixedAttributes, Configured):
         return self._of_tensors(*given)
 
     def _of_tensors(self, y_true: Any, y_pred: Any, *weight: Any) -> Any:
-        if not all(x.whole for x in (y_true, y_pred, *weight)):
-            raise TypeError(
-                f"{type(self).__name__} is computed from arrays, or from the tensors "
-                "of a function: pass it to compile, or see memcfg.function"
-            )
-        return _OfLoss(self)([self._matching(y_true, y_pred), y_pred, *weight])
+        batch = not y_pred.whole and self.reduction not in ("none", None)
+        call = _OfLoss(self, whole=batch)
+        return call([self._matching(y_true, y_pred), y_pred, *weight])
 
     def _matching(self, y_true: Any, y_pred: Any) -> Any:
         """Return targets in the shape and the dtype that the loss needs."""
@@ -1790,7 +1794,7 @@ def of_samples(kind: Any, required: Sequence[str] = ()) -> Callable[..., Any]:
     def call(*args: Any, **options: Any) -> Any:
         given = signature.bind(*args, **options).arguments
         tensors = [
-            each if isinstance(each, SymbolicTensor | Variable) else np.asarray(each)
+            each if isinstance(each, SymbolicTensor | Variable) else array_of(each)
             for each in map(given.pop, names)
         ]
         return traced(*tensors, **given)

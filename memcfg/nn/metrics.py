@@ -2935,6 +2935,12 @@ _BY_OUTPUT: dict[str, tuple[type[Metric], type[Metric], type[Metric]]] = {
 }
 
 
+def is_by_output(metric: Any, output: SymbolicTensor) -> bool:
+    """Return whether a name has several meanings, by the targets of an output."""
+    name = metric.lower() if isinstance(metric, str) else ""
+    return name in _BY_OUTPUT and output.sample_shape[-1:] != (1,)
+
+
 def get_metric(
     metric: Any, output: SymbolicTensor | None = None, target: Target | None = None
 ) -> Metric:

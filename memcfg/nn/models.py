@@ -39,7 +39,7 @@ from memcfg.nn._saving import (
 from memcfg.nn._sequential import Sequential
 from memcfg.nn._weight_files import Entry, WeightFile
 from memcfg.nn.exchange._architecture import again
-from memcfg.nn.exchange._configs import deserialize_keras_object
+from memcfg.nn.exchange._configs import deserialize_keras_object, remade
 from memcfg.nn.exchange._custom_objects import CustomObjectScope
 from memcfg.nn.exchange._keras_files import is_of_keras, load_model_of_keras
 from memcfg.nn.layers._attention import ATTENTION, CallOptions
@@ -238,7 +238,7 @@ def clone_model(
     --------
     copy.deepcopy : Copy a model with its weights.
     """
-    copied = clone_function or _copied
+    copied = clone_function or remade
 
     def copy_of(layer: Any) -> Any:
         inner = getattr(layer, "model", None) if isinstance(layer, Nested) else None
@@ -256,7 +256,7 @@ def clone_model(
             "constructor makes another model: clone_model takes no other arguments"
         )
     if own:
-        made: Model = type(model).from_config(model.get_config())
+        made: Model = remade(model)
         return made
     if isinstance(model, Sequential) and not model.built:
         return Sequential([copy_of(layer) for layer in model._stacked()], model.name)
@@ -273,9 +273,17 @@ def clone_model(
     return clone
 
 
-def _copied(layer: Any) -> Any:
-    """Return a new layer with the settings of another."""
-    return type(layer).from_config(layer.get_config())
+def model_from_description(
+    text: str, where: str, custom_objects: Mapping[str, Any]
+) -> Model:
+    """Build a model, not compiled, from what `describe` returned; errors name `where`.
+
+    Raises as `load_model`.
+    """
+    with _reading(where):
+        model = _Reader(custom_objects, where).read(read_json(text, "model"))
+        trace_layers(model._built_network())
+    return model
 
 
 def _loaded(file: WeightFile, custom: Mapping[str, Any], *, compiled: bool) -> Model:

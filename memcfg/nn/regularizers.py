@@ -11,7 +11,7 @@ from memcfg.nn._keras_names import absent
 from memcfg.nn.exchange._configs import Configured, functions_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from memcfg.graph import Builder
 
@@ -252,6 +252,19 @@ _REGULARIZERS: dict[str, type[L1 | L2 | L1L2 | OrthogonalRegularizer]] = {
 }
 
 
+class OfFunction(Regularizer):
+    """A function of a symbolic tensor that returns the penalty."""
+
+    __slots__ = ("function",)
+
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        self.function = function
+
+    def __call__(self, x: Any) -> Any:
+        """Call the function."""
+        return self.function(x)
+
+
 def get_regularizer(regularizer: Any) -> Regularizer | None:
     """Return the regularizer of a layer's argument; None if the argument is None."""
     if regularizer is None or isinstance(regularizer, Regularizer):
@@ -261,13 +274,15 @@ def get_regularizer(regularizer: Any) -> Regularizer | None:
     if isinstance(regularizer, type) and issubclass(regularizer, Regularizer):
         made: Regularizer = regularizer()
         return made
+    if callable(regularizer) and not isinstance(regularizer, type):
+        return OfFunction(regularizer)
     if isinstance(regularizer, dict):
         return get_regularizer(deserialize(regularizer))
     if isinstance(regularizer, str):
         names = [name for name in _REGULARIZERS if name.islower() and name != "l1l2"]
         raise unknown("regularizer", regularizer, names)
     raise TypeError(
-        "a regularizer must be L1(...), L2(...), L1L2(...) or a name, got "
+        "a regularizer must be L1(...), L2(...), a name or a function, got "
         f"{regularizer!r}"
     )
 

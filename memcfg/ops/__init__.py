@@ -49,6 +49,7 @@ from memcfg.ops._op_type import (
     register,
     unregister,
 )
+from memcfg.ops._section_registry import Source, add_source, source_of
 
 __all__ = [
     "UNIT",
@@ -59,9 +60,11 @@ __all__ = [
     "Expression",
     "OpType",
     "Part",
+    "Source",
     "Spec",
     "Value",
     "add_group",
+    "add_source",
     "atan",
     "cos",
     "elementwise",
@@ -83,6 +86,7 @@ __all__ = [
     "select",
     "sigmoid",
     "sin",
+    "source_of",
     "sqrt",
     "tanh",
     "unregister",

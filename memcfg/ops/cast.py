@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 __all__: list[str] = []
 
 _DTYPES = (  # as in cast.cpp
-    *("float32", "float64", "bfloat16", "int32", "int64", "uint8", "bool"),
+    *("float32", "float64", "bfloat16", "int32", "int64", "int8", "uint8", "bool"),
 )
 
 

@@ -28,6 +28,7 @@ from memcfg.plan.format._csv import read_buffers, write_placement
 from memcfg.plan.format._judge import unchecked_claims, validate, violations
 from memcfg.plan.format._place import Buffer, Placement, place
 from memcfg.plan.format._plan import Group, Plan, Predicted, Recosted, Summary
+from memcfg.plan.format._plan_timeline import memory_timeline
 from memcfg.plan.format._ranks import validate_ranks
 from memcfg.plan.format._simulate import (
     Scheduled,
@@ -167,6 +168,7 @@ __all__ = [
     "layrub_migration",
     "look_ahead",
     "lower_bound",
+    "memory_timeline",
     "meng_attention",
     "meng_swap",
     "modnn",

@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from memcfg.plan import Plan
     from memcfg.runtime._placement import ExecutionMode
     from memcfg.runtime._report import MemoryReport
+    from memcfg.timeline import MemoryTimeline
 
 __all__ = ["NO_PLAN", "Executor"]
 
@@ -713,6 +714,30 @@ class Executor:
         with self.lock.turn():
             result = self.prepare(program) if verify else self._program(program)
             return result.report(program, verify=verify)
+
+    def memory_timeline(self, program: str, *, verify: bool = False) -> MemoryTimeline:
+        """Return which tensor of a program's step has which bytes when.
+
+        Parameters
+        ----------
+        program : str
+            A loaded program.
+        verify : bool, default False
+            Measure the peak as of `memory_report`, and the times in one more step.
+
+        Returns
+        -------
+        MemoryTimeline
+            Boxes of the plan, and times.
+
+        Raises
+        ------
+        KeyError
+            If there is no such program.
+        """
+        with self.lock.turn():
+            result = self.prepare(program) if verify else self._program(program)
+            return result.timeline(program, verify=verify)
 
     def report_now(self, program: str) -> MemoryReport | None:
         """Return the report of a program that has run; None for others.

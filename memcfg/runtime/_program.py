@@ -20,7 +20,7 @@ import numpy as np
 from memcfg import plan as planning
 from memcfg.errors import KernelError, ResourceExhaustedError
 from memcfg.ops._dtypes import array_dtype
-from memcfg.ops.collectives import COLLECTIVES
+from memcfg.ops.sections import BESIDE
 from memcfg.runtime._caller_arrays import Readers, Results, aligned_empty
 from memcfg.runtime._kernels import Copied
 from memcfg.runtime._placement import ARENA
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from memcfg.graph import Graph, Op
     from memcfg.runtime._mapped_workspaces import MappedWorkspaces
     from memcfg.runtime._program_specs import ProgramSpec
+    from memcfg.timeline import MemoryTimeline
 
 __all__ = ["Program"]
 
@@ -97,7 +98,7 @@ class Program:
         self._staged: dict[tuple[str, bool], tuple[int, npt.NDArray[Any]]] = {}
         self._tiers = list(spec.tier_bytes)
         own = {tier: tiers[tier] for tier in self._tiers}
-        self._loop: Loop = device.program(arena, own, network=_meets(spec.graph))
+        self._loop: Loop = device.program(arena, own, network=_any_beside(spec.graph))
         self.instructions: dict[int, int] = {}  # by action, of ops, copies and waits
         self._ops: dict[int, Op] = {}  # by instruction, of ops and allocations
         self._op_instructions: list[int] = []
@@ -265,7 +266,7 @@ class Program:
         least = self.least_of_instructions()
         by_key: dict[object, list[float]] = defaultdict(list)
         for index, action in enumerate(self.spec.plan.actions):
-            if isinstance(action, planning.Compute) and not self._meets(action):
+            if isinstance(action, planning.Compute) and not self._is_beside(action):
                 took = max(least[self.instructions[index]], _SHORTEST)
                 by_key[self.spec.kernels.key(action.op)].append(took)
         means: dict[object, float] = {}
@@ -322,18 +323,11 @@ class Program:
         took = {index: least[each] for index, each in self.instructions.items()}
         now: dict[str, float] = defaultdict(float)
         schedule = []
-        for index, action in enumerate(plan.actions):
-            if index not in took:
-                continue
-            queue, begin, seconds = "compute", now["compute"], took[index]
-            if isinstance(action, planning.Compute) and self._meets(action):
-                queue, begin = "network", max(begin, now["network"])
-                if not isinstance(action, planning.Start):
-                    now["compute"] = begin + seconds
-            elif isinstance(action, planning.SwapOut | planning.SwapIn):
-                way = "out" if isinstance(action, planning.SwapOut) else "in"
-                queue = f"{action.tier} {way}"
-                begin = max(begin, now[queue])
+        for index, queue in self._queues().items():
+            action, seconds = plan.actions[index], took[index]
+            begin = max(now["compute"], now[queue])
+            if queue == "network" and not isinstance(action, planning.Start):
+                now["compute"] = begin + seconds
             elif isinstance(action, planning.Wait):
                 shortest = max(_LATE * took[action.action], _SOON)
                 seconds = seconds if seconds > shortest else 0.0
@@ -644,9 +638,9 @@ class Program:
         if self.spec.mode is None or self.graph.producer[tensor] is None:
             self._first.setdefault(tensor, place)
 
-    def _meets(self, action: planning.Compute) -> bool:
-        """Return whether an action computes a collective."""
-        return self.graph.ops[action.op].type in COLLECTIVES
+    def _is_beside(self, action: planning.Compute) -> bool:
+        """Return whether an action computes an op of the queue beside compute."""
+        return self.graph.ops[action.op].type in BESIDE
 
     def _compute(self, action: planning.Compute, readers: Readers) -> int:
         """Append an op; a collective on the network, where all run in order."""
@@ -668,7 +662,7 @@ class Program:
             for tensor in operands
         ]
         operation = (kernel.instruction(), places, sizes, scratch)
-        if self._meets(action):  # the network is the queue behind those of tiers
+        if self._is_beside(action):  # the network is the queue behind those of tiers
             number = self._loop.compute(*operation, 1 + 2 * len(self._tiers))
         else:
             number = self._loop.compute(*operation)
@@ -681,7 +675,7 @@ class Program:
         if scratch is not None:
             self._touch((scratch, kernel.scratch_bytes))
         if not isinstance(action, planning.Start):
-            if self._meets(action):
+            if self._is_beside(action):
                 self._loop.wait(0, number)
             self._guard(op)
         return number
@@ -705,10 +699,56 @@ class Program:
         """Return the memory report of a step; with `verify`, of a measured one."""
         return _measure(self, name, verify=verify)
 
+    def timeline(self, name: str, *, verify: bool) -> MemoryTimeline:
+        """Return who has which bytes when; with `verify`, also by a measured step."""
+        report = self.report(name, verify=verify)
+        tops = [each.top_bytes for each in report.timeline]
+        return planning.memory_timeline(
+            self.graph,
+            self.spec.plan,
+            measured=_traced(self) if verify else (),
+            measured_peak_bytes=report.measured_peak_bytes if verify else None,
+            measured_bytes=tops if verify and self.spec.mode is not None else (),
+            limit_bytes=report.limit_bytes,
+            facts={"device": report.device},
+        )
 
-def _meets(graph: Graph) -> bool:
-    """Return whether a graph has collectives."""
-    return any(op.type in COLLECTIVES for op in graph.ops)
+    def run_traced(self) -> tuple[planning.Scheduled, ...]:
+        """Run once without the guard; return when each action ran, from 0 on."""
+        self._write_inputs()
+        self.pack()
+        try:
+            spans = self._loop.run_traced()
+        except (KernelError, ResourceExhaustedError) as error:
+            self._explain(error)
+            raise
+        began = min((begin for _, begin, _ in spans), default=0.0)
+        schedule = []
+        for index, queue in self._queues().items():
+            _, begin, end = spans[self.instructions[index]]
+            schedule.append(
+                planning.Scheduled(index, queue, begin - began, end - began)
+            )
+        return tuple(schedule)
+
+    def _queues(self) -> dict[int, str]:
+        """Return the queue of each action that a simulation has in its schedule."""
+        queues = {}
+        for index, action in enumerate(self.spec.plan.actions):
+            if index not in self.instructions:
+                continue
+            queues[index] = "compute"
+            if isinstance(action, planning.Compute) and self._is_beside(action):
+                queues[index] = "network"
+            elif isinstance(action, planning.SwapOut | planning.SwapIn):
+                way = "out" if isinstance(action, planning.SwapOut) else "in"
+                queues[index] = f"{action.tier} {way}"
+        return queues
+
+
+def _any_beside(graph: Graph) -> bool:
+    """Return whether a graph has ops of the queue beside compute."""
+    return any(op.type in BESIDE for op in graph.ops)
 
 
 def _slots(spec: ProgramSpec) -> dict[str, Slot]:
@@ -956,6 +996,25 @@ def _by_role(live: _Live) -> dict[str, int]:
     for _, nbytes, role in live.ranges:
         total[role] = total.get(role, 0) + nbytes
     return total
+
+
+def _traced(program: Program) -> tuple[planning.Scheduled, ...]:
+    """Run a step on synthetic input, and return when each action ran."""
+    device, arena = program.device, program.arena
+    if program.spec.mode is not None:
+        program.give_back()
+    program.pack()
+    saved = np.empty(state_bytes(program.graph), np.uint8)
+    device.read(arena, 0, saved)
+    try:
+        for _ in range(2):  # the first touches new pages
+            _feed(program)
+            schedule = program.run_traced()
+    finally:
+        program.finish()
+        device.write(arena, 0, saved)
+        program.forget_packed()
+    return schedule
 
 
 def _verify_buffers(program: Program) -> tuple[list[int], list[float | None]]:

@@ -13,7 +13,12 @@ from __future__ import annotations
 
 import memcfg.torch._required  # noqa: F401 - says what is missing, before others fail
 from memcfg.torch.budget._backend import backend
-from memcfg.torch.budget._budgeted import budget
+from memcfg.torch.budget._budgeted import (
+    ModelBudget,
+    auto_checkpoint,
+    budget,
+    get_budget,
+)
 from memcfg.torch.estimate._estimate import estimate, export
 from memcfg.torch.limit._cpu_limit import (
     cpu_pool,
@@ -28,15 +33,18 @@ from memcfg.torch.saved._saved_report import SavedCodingEntry, SavedTensorsRepor
 from memcfg.torch.saved._saved_tensors import SavedTensors, saved_tensors
 
 __all__ = [
+    "ModelBudget",
     "OutOfMemoryError",
     "SavedCodingEntry",
     "SavedTensors",
     "SavedTensorsReport",
+    "auto_checkpoint",
     "backend",
     "budget",
     "cpu_pool",
     "estimate",
     "export",
+    "get_budget",
     "get_memory_info",
     "limit_cpu",
     "reset_memory_stats",

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "check.hpp"
+#include "codecs/codebook.hpp"
 #include "codecs/csr.hpp"
 #include "codecs/mask.hpp"
 #include "codecs/planes_zstd.hpp"
@@ -157,7 +158,7 @@ void check_damage(const Codec& codec, int rounds) {
         decode_damaged(codec, wrong, size);
         decode_damaged(codec, wrong, kSizes[draw(18)]);  // of another size
         Buffer any = filled(Fill::random, draw(600));
-        if (!any.empty()) any[0] = static_cast<std::byte>(draw(3));
+        if (!any.empty()) any[0] = static_cast<std::byte>(draw(4));
         decode_damaged(codec, any, size);
       }
     }
@@ -210,6 +211,17 @@ TEST(every_loop_makes_the_same_bytes) {
   check_loops<memcfg::Zvc>("zvc");
   check_loops<memcfg::Rle>("rle");
   check_loops<memcfg::Csr>("csr");
+}
+
+TEST(codebooks_of_all_settings_give_back_what_they_got) {
+  for (unsigned bits = 0; bits <= memcfg::Codebook::kMaxIndexBits; ++bits) {
+    for (const bool huffman : {false, true}) {
+      const memcfg::Codebook codec("codebook", bits, huffman);
+      check_round_trips(codec);
+      check_damage(codec, 2);
+    }
+  }
+  CHECK_THROWS(std::invalid_argument, memcfg::Codebook("codebook", 9, true));
 }
 
 TEST(lossy_codecs_stay_inside) {

@@ -405,7 +405,7 @@ def test_listeners_print_as_nd4js_do(capsys):
         (lambda: cb.EarlyStopping(mode="up"), 'mode must be "auto"'),
         (lambda: cb.EarlyStopping(patience=-1), "patience"),
         (lambda: cb.ReduceLROnPlateau(factor=1.0), "below 1"),
-        (lambda: cb.ModelCheckpoint("x.keras"), "end in '.memcfg'"),
+        (lambda: cb.ModelCheckpoint("x.h5"), "end in '.memcfg' or '.keras'"),
         (
             lambda: cb.ModelCheckpoint("x.h5", save_weights_only=True),
             "end in '.weights.safetensors'",
@@ -465,6 +465,22 @@ def test_a_field_that_is_not_in_the_logs_is_said(tmp_path):
         KeyError, match=r"field 'val_loss'.*available fields are epoch, loss"
     ):
         made().fit(x, y, verbose=0, callbacks=checkpoint)
+
+
+def test_a_checkpoint_may_be_a_file_of_keras(tmp_path):
+    pytest.importorskip("h5py")
+    x, y = samples()
+    model = made()
+    files = tmp_path / "w.weights.h5", tmp_path / "{epoch}.keras"
+    checkpoints = [
+        cb.ModelCheckpoint(path, save_weights_only=i == 0)
+        for i, path in enumerate(files)
+    ]
+    model.fit(x, y, verbose=0, callbacks=checkpoints)
+    other = made()
+    other.load_weights(files[0])
+    for each in (other, nn.models.load_model(tmp_path / "1.keras")):
+        assert all(map(np.array_equal, each.get_weights(), model.get_weights()))
 
 
 def test_checkpoints_after_batches(tmp_path):

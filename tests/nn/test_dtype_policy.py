@@ -324,7 +324,9 @@ class TestSymbolicTensors:
         model.compile("sgd", "mse")
         model.train_on_batch(given, given)
         model.close()
-        with pytest.raises(ValueError, match="float32, bfloat16 or int32, got 'float'"):
+        with pytest.raises(
+            ValueError, match="float32, bfloat16, int32 or bool, got 'float'"
+        ):
             nn.ops.cast(x, "float")
 
     def test_in_a_loss_numbers_are_float32(self):

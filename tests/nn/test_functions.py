@@ -518,11 +518,6 @@ def test_what_cannot_be_traced_is_said(function, error, words):
         mc.function(function)(np.ones(2))
 
 
-def test_outside_of_a_function_there_is_no_tape():
-    with pytest.raises(RuntimeError, match="decorate"), mc.GradientTape():
-        pass
-
-
 @pytest.mark.parametrize(
     ("x", "error", "words"),
     [

@@ -308,7 +308,7 @@ def test_what_cannot_be_is_told():
         (lambda: ops.squeeze(x, 1), "does not have length 1"),
         (lambda: ops.split(x, 3, axis=2), "equal parts"),
         (lambda: ops.one_hot(x, 3, axis=0), "axes are 1 to 3"),
-        (lambda: ops.cast(x, "float16"), "float32, bfloat16 or int32"),
+        (lambda: ops.cast(x, "float16"), "float32, bfloat16, int32 or bool"),
     ):
         with pytest.raises(ValueError, match=words):
             use()

@@ -163,6 +163,8 @@ def test_the_same_bits_at_the_smallest_limit():
             assert_array_equal(one, other)
         report = made.memory_report(verify=True)
         assert report.measured_peak_bytes == made.memory_plan.peak_bytes
+        timeline = made.memory_timeline(verify=True)
+        assert timeline.measured_peak_bytes == report.measured_peak_bytes
     assert plan.peak_bytes == wanted.plan(32, limit=plan.peak_bytes).peak_bytes
 
 
@@ -462,8 +464,8 @@ def test_what_steps_of_their_own_do_not_honour_is_refused():
     model = Own()
     with pytest.raises(ValueError, match="has steps of its own, which are planned"):
         model.compile("sgd", "mse", training_workspace_mode="none")
-    with pytest.raises(ValueError, match="metrics are updated by train_step"):
-        model.compile("sgd", metrics=["mae"])
+    with pytest.raises(ValueError, match="weights of the losses, and there are none"):
+        model.compile("sgd", loss_weights=[1.0])
     model.compile("sgd", "mse")
     with pytest.raises(ValueError, match="class_weight is for the built-in step"):
         model.fit(X, Y, class_weight={0: 1.0}, verbose=0)
@@ -476,6 +478,61 @@ def test_what_steps_of_their_own_do_not_honour_is_refused():
         class Made(Plain):
             def make_train_function(self):
                 pass
+
+
+def test_metrics_without_a_loss_are_of_the_default_step():
+    class Halved(Plain):
+        def compute_loss(self, x=None, y=None, y_pred=None, sample_weight=None):
+            return ops.mean(ops.square(y - y_pred)) / 2
+
+    model = Halved()
+    model.build((None, 4))
+    wide = Halved()
+    wide.last = layers.Dense(3)
+    wide.build((None, 4))
+    with pytest.raises(ValueError, match="labels or one-hot targets: pass a metric"):
+        wide.compile("sgd", metrics=["accuracy"])
+    model.compile(nn.SGD(0.1), metrics=["mse"])
+    logs = model.fit(X, Y, batch_size=96, epochs=2, verbose=0).history
+    assert_allclose(logs["loss"], np.array(logs["mse"]) / 2, rtol=1e-6)
+    assert logs["mse"][1] < logs["mse"][0]
+    wanted = np.mean((model.predict(X, verbose=0) - Y) ** 2)
+    assert_allclose(model.evaluate(X, Y, verbose=0), [wanted / 2, wanted], rtol=1e-5)
+
+
+def test_a_loss_in_a_call_is_that_of_the_batch():
+    class Judge(layers.Layer):
+        def __init__(self, loss):
+            super().__init__()
+            self.of = loss
+
+        def call(self, y, y_pred):
+            self.add_loss(2 * self.of(y, y_pred))
+            return y_pred
+
+    for loss in (nn.losses.Huber(), nn.losses.MeanSquaredError(reduction="none")):
+        x, y = layers.Input((4,)), layers.Input((1,))
+        model = nn.Model([x, y], Judge(loss)(y, layers.Dense(1)(x)))
+        model.compile(nn.SGD(0.1))
+        wanted = 2 * np.sum(loss(Y, model.predict([X, Y], verbose=0)))
+        assert_allclose(
+            model.evaluate([X, Y], batch_size=96, verbose=0), wanted, rtol=1e-5
+        )
+        (dense,) = (each for each in model.layers if each.weights)
+
+        def slopes(x, y, loss=loss, dense=dense):
+            with mc.GradientTape() as tape:
+                value = 2 * ops.sum(loss(y, dense(x)))
+            return tape.gradient(value, dense.weights)
+
+        before = model.get_weights()
+        wanted = [
+            weight - 0.1 * slope
+            for weight, slope in zip(before, mc.function(slopes)(X, Y), strict=True)
+        ]
+        model.fit([X, Y], batch_size=96, verbose=0)
+        for found, each in zip(model.get_weights(), wanted, strict=True):
+            assert_allclose(found, each, rtol=1e-5, atol=1e-6)
 
 
 def test_results_of_metrics_cannot_be_computed_with():

@@ -180,3 +180,20 @@ def test_each_regularizer_is_a_loss_of_its_own():
 
     found = losses(x)
     np.testing.assert_allclose(found, [0.1 * 15, 0.01 * 13], rtol=1e-6)
+
+
+def test_a_function_is_a_regularizer(tmp_path):
+    def absolute(w):
+        return 0.5 * mc.nn.ops.sum(mc.nn.ops.abs(w))
+
+    results = []
+    for each in (absolute, mc.nn.regularizers.L1(0.5)):
+        mc.nn.set_random_seed(0)
+        dense = mc.nn.Dense(2, kernel_regularizer=each)
+        model = mc.nn.Sequential([mc.nn.Input((3,)), dense])
+        model.compile("sgd", "mse")
+        x = np.ones((4, 3), np.float32)
+        model.fit(x, x[:, :2], verbose=0)
+        results += [model.get_weights()[0], model.evaluate(x, x[:, :2], verbose=0)]
+    np.testing.assert_allclose(results[0], results[2], rtol=1e-6)
+    assert results[1] == pytest.approx(results[3], rel=1e-6)

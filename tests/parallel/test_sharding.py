@@ -206,6 +206,11 @@ def test_each_rank_holds_its_part_to_the_byte(shard, workers):
     with wrapped(model, workers, shard) as wrapper:
         wrapper.fit(WIDE, WIDE, batch_size=16, verbose=0)
         reports = wrapper.memory_reports(verify=True)
+        timeline = model.memory_timeline()
+        with pytest.raises(RuntimeError, match="runs on all ranks together"):
+            model.memory_timeline(verify=True)
+    lanes = {copy.queue for copy in timeline.copies}
+    assert lanes == {"network"}
     sizes = [each.size for each in model.get_weights()]
     parts = sum(rounded(4 * math.ceil(size / workers)) for size in sizes)
     held = parts if shard == "parameters" else sum(rounded(4 * n) for n in sizes)

@@ -108,8 +108,8 @@ def test_waiting_for_a_slow_network_is_exact():
     assert plan.elapsed_seconds == pytest.approx(first + 4 * 2.0)
     stall = plan.elapsed_seconds - plan.predicted.seconds
     assert plan.predicted.stall_seconds == pytest.approx(stall) == pytest.approx(5.0)
-    assert "wait for collectives" in str(plan)
-    assert "4 collectives run beside compute" in str(plan)
+    assert "compute waits for ops beside it" in str(plan)
+    assert "4 ops run beside compute" in str(plan)
 
 
 def test_what_a_link_takes():

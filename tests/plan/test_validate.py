@@ -184,7 +184,7 @@ def test_each_broken_rule_is_named(actions, words):
         ((Wait(0),), "which is not an earlier copy or start"),
         ((Wait(7),), "which is not an earlier copy or start"),
         ((Start(7),), "no op 7"),
-        ((Alloc(Y, 128), Start(0)), "is 'f', which is no collective"),
+        ((Alloc(Y, 128), Start(0)), "is 'f', which is neither a collective"),
         ((Encode(Y, "jpeg", 8, 128),), "reads tensor 1 ('y')"),
         ((Encode(X, "jpeg", 8, 96),), "nonnegative multiple of 64"),
         ((Encode(X, "jpeg", 8, 64),), "overlaps tensor 0 ('x')"),

@@ -35,7 +35,7 @@ LAYERS = [
     },
     # Errors speak of sizes, so they stand on units.
     {"errors", "_html", "_tables", "_tensorflow_names"},
-    {"_core", "archives", "documents"},
+    {"_core", "archives", "documents", "timeline"},
     {"ops"},
     {"graph"},
     {"plan", "memory"},
@@ -44,7 +44,7 @@ LAYERS = [
     {"runtime", "workspaces"},
     {"data", "testing", "pytest_plugin"},
     {"nn"},
-    {"models", "evaluation", "interop", "torch", "parallel"},
+    {"models", "evaluation", "interop", "torch", "parallel", "compression"},
     {"commands"},
     {"cli"},
     {"__main__"},
@@ -60,8 +60,9 @@ REFUSES = {
     "ops": {"_core"},
     "memory": {"graph", "plan"},
 }
-# Public modules that share a name: `experimental` is TensorFlow's, in two rooms.
-NAMESAKES = {"__init__", "experimental"}
+# Public modules that share a name: `experimental` is TensorFlow's, in two rooms, and
+# `image` Keras's, of ops and of preprocessing.
+NAMESAKES = {"__init__", "experimental", "image"}
 CYTHON_IMPORT = re.compile(
     r"^\s*(?:from\s+memcfg(?:\.(?P<under>\w+)\S*|)\s+c?import\s+\(?(?P<names>[\w, ]+)"
     r"|c?import\s+memcfg\.(?P<plain>\w+))",
@@ -326,13 +327,15 @@ def test_one_room_imports_pytorch():
 
 
 # The rooms of `torch`, and those that each may import. `trace` says what a step is and
-# needs, `spill` where tensors go; what limits, plans or saves stands on them.
+# needs, `spill` where tensors go, `ranks` what wrappers hold; what limits, plans or
+# saves stands on them.
 TORCH_ROOMS = {
     "limit": set(),
     "trace": set(),
     "spill": set(),
+    "ranks": {"trace"},
     "saved": {"limit", "spill"},
-    "budget": {"limit", "trace", "spill"},
+    "budget": {"limit", "trace", "spill", "ranks"},
     "estimate": {"trace", "budget"},
 }
 

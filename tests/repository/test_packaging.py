@@ -47,6 +47,11 @@ def test_types_are_shipped_and_sources_are_not(paths):
     assert not {"tests", "examples", "_native"} & {path.parts[0] for path in paths}
 
 
+def test_pages_travel_with_the_package(paths):
+    folder = PurePosixPath("memcfg/timeline")
+    assert {folder / "page.html", folder / "page.js"} <= set(paths)
+
+
 def test_the_licence_travels_with_the_package(wheel, paths):
     assert wheel.metadata["License-Expression"] == "Apache-2.0"
     assert any(path.name == "LICENSE" for path in paths)

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memcfg import memory, nn
+from memcfg import compression, memory, nn
+from memcfg._core.rows import crc32c
 from memcfg.data import DataSet, Dataset
 from memcfg.errors import FormatError, GraphError, PlanError, WeightsError
 from memcfg.graph import Graph, Op, Tensor
@@ -140,6 +141,10 @@ def make_kinds() -> dict[str, Kind]:
         path.unlink()
         model.save_weights(path)
         weights = path.read_bytes()
+        path = path.with_suffix(".mcz")
+        model.set_weights([np.round(each) for each in model.get_weights()])
+        compression.CompressedModel(model).save(path)
+        compressed = path.read_bytes()
     names = json.dumps({"tags": trace.tags, "stacks": trace.stacks}).encode()
     snapshot = {"device_traces": [[], snapshot_events()], "segments": [segment()]}
     return {
@@ -186,6 +191,18 @@ def make_kinds() -> dict[str, Kind]:
             unchanged(model),
             (WeightsError,),
             finish=lambda data: with_header(weights, data),
+        ),
+        "compressed model": Kind(
+            compressed[16:],
+            lambda path: compression.load(path).model(),
+            (FormatError, WeightsError),
+            finish=lambda data: compressed[:16] + data,
+        ),
+        "header and codes of a compressed model": Kind(
+            unpacked_model(compressed),
+            lambda path: compression.load(path).model(),
+            (FormatError, WeightsError, TypeError, ValueError, MemoryError),
+            finish=packed_model,
         ),
     }
 
@@ -269,6 +286,34 @@ def with_form(cache: bytes, form: bytes) -> bytes:
 def with_header(weights: bytes, header: bytes) -> bytes:
     length = int.from_bytes(weights[:8], "little")
     return len(header).to_bytes(8, "little") + header + weights[8 + length :]
+
+
+_MARK = b"\n--\n"
+
+
+def unpacked_model(data: bytes) -> bytes:
+    """Return the header's text and the sections of a compressed model."""
+    length = int.from_bytes(data[8:12], "little")
+    return zlib.decompress(data[16 : 16 + length]) + _MARK + data[16 + length :]
+
+
+def packed_model(data: bytes) -> bytes:
+    """Put them into a file, with right checksums where there is something to check."""
+    text, _, sections = data.partition(_MARK)
+    try:
+        document = json.loads(text)
+        offset = 0
+        for weight in document["weights"]:
+            for section in weight["sections"]:
+                end = min(offset + int(section[0]), len(sections))
+                section[1] = crc32c(sections[offset:end])
+                offset = end
+        text = json.dumps(document).encode()
+    except (ArithmeticError, LookupError, RecursionError, TypeError, ValueError):
+        pass
+    packed = zlib.compress(text)
+    head = len(packed).to_bytes(4, "little") + crc32c(packed).to_bytes(4, "little")
+    return b"\x89mcz\r\n\x1a\n" + head + packed + sections
 
 
 def unchanged(model: nn.Sequential) -> Callable[[Path], None]:

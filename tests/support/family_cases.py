@@ -17,6 +17,7 @@ from memcfg.ops.chain import Link, join_elementwise
 CPU_ONLY = {  # made where a device has a kernel
     *("dense_update", "conv2d_update"),
     *("dense_cross_entropy", "dense_cross_entropy_inference"),
+    "dense_int8",
     *("dense_of_float32", "dense_bias_of_float32", "dense_gradient_input_of_float32"),
     *(
         kind.name
@@ -564,8 +565,9 @@ def table_cases():
     yield case("one_hot", [indices], {"depth": 7})
     yield from ordering_cases()
     odd = [0.0, -0.0, 1.9, -1.9, 255.5, 3e9, -3e9, 1e19, np.nan, np.inf, -np.inf]
-    for source in ("float32", "float64", "int32", "int64", "uint8", "bool"):
-        for target in ("float32", "float64", "int32", "int64", "uint8", "bool"):
+    dtypes = ("float32", "float64", "int32", "int64", "int8", "uint8", "bool")
+    for source in dtypes:
+        for target in dtypes:
             x = np.array(odd if "float" in source else [0, 1, 77, 200]).astype(source)
             yield case("cast", [x], {"dtype": target})
     for shape, axis in (((3, 5, 7), 1), ((4,), 0), ((2, 1, 3), 1)):

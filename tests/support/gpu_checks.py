@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import ctypes
 import gc
+import math
 import os
 import re
 import statistics
@@ -345,7 +346,7 @@ def compare_budgets(torch, kind, found):
     for share in (None, 1.0, 0.5):
         torch._dynamo.reset()
         module = copy.deepcopy(net)
-        limit = None
+        limit = math.inf
         if share is not None:
             room = told.peak_bytes - told.floor_bytes
             limit = told.floor_bytes + int(share * room)
@@ -362,8 +363,8 @@ def compare_budgets(torch, kind, found):
             loss = loss.item()
             peak = torch.cuda.max_memory_allocated() - others
         results.append([loss, *(p.grad for p in module.parameters())])
-        parts[share] = run.predicted_peak_bytes / peak
-        if limit is not None:
+        parts[share] = mt.get_budget(run).predicted_peak_bytes / peak
+        if share is not None:
             what = f"PyTorch's {kind.__name__} within a budget"
             found.goal(f"{what}, step's part of it", peak / limit, "<=", 1.0, "x")
             found.goal(f"{what}, predicted of measured", parts[share], ">=", 0.98, "x")
@@ -535,7 +536,7 @@ def compare_offloading(torch, kind, found):
         lowest = error.smallest_limit_bytes
     half = (told.floor_bytes + told.peak_bytes) // 2
     cases = {
-        "no limit": (None, {}),
+        "no limit": (math.inf, {}),
         "computed again, half way": (half, {}),
         "off-loaded, half way": (half, {"spill_to": "host"}),
         "computed again, floor": (told.floor_bytes, {}),
@@ -552,14 +553,14 @@ def compare_offloading(torch, kind, found):
         loss, peak, seconds = several_steps(torch, run, x, y)
         peak -= others
         results.append([loss, *(p.grad for p in module.parameters())])
-        predicted = run.predicted_peak_bytes / peak
-        plan = run.memory_plan
+        predicted = mt.get_budget(run).predicted_peak_bytes / peak
+        plan = mt.get_budget(run).memory_plan
         notes[name] = {
             "method": plan.method,
             "peak": peak,
             "predicted, part of measured": predicted,
             "milliseconds": 1e3 * seconds,
-            "on the host": run.spill_bytes,
+            "on the host": mt.get_budget(run).spill_bytes,
             "copied": plan.predicted.moved_bytes,
         }
         if options:

@@ -167,4 +167,4 @@ def problem(kind):
 
 def last_step(run):
     """The step of a budgeted model that was planned, or ran, last, with its plan."""
-    return run._shared.last
+    return run.forward._shared.last

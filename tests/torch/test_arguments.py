@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import pytest
@@ -48,7 +49,7 @@ def test_policies_and_functions_that_plan_are_taken():
             mt.budget(model, 64, example=(x,), policy=policy, times="nominal")
         assert 64 < caught.value.smallest_limit_bytes < 2**20
         run = mt.budget(model, "1MiB", example=(x,), policy=policy, times="nominal")
-        assert 0 < run.predicted_peak_bytes <= 2**20
+        assert 0 < mt.get_budget(run).predicted_peak_bytes <= 2**20
         assert "1.00 MiB" in repr(mt.backend("1MiB", policy=policy, times="nominal"))
 
 
@@ -61,7 +62,7 @@ def test_a_loss_of_targets_is_told_how_to_take_the_outputs_alone(loss):
     with pytest.raises(ValueError, match=words):
         mt.estimate(model, (x,), loss=loss, times="nominal")
     with pytest.raises(ValueError, match=words):
-        mt.budget(model, None, example=(x,), loss=loss, times="nominal")
+        mt.budget(model, math.inf, example=(x,), loss=loss, times="nominal")
     as_told = mt.estimate(
         model, (x,), loss=lambda out: loss(out, targets), times="nominal"
     )
@@ -72,8 +73,8 @@ def test_inputs_of_a_wrong_shape_are_told_in_a_line(caplog):
     model, x = torch.nn.Linear(4, 2), torch.ones(3, 5)
     words = r"^the model does not run on these inputs: .*\[3, 5\] X \[4, 2\]\.$"
     for call in (
-        lambda: mt.budget(model, None, example=(x,), times="nominal"),
-        lambda: mt.budget(model, None, times="nominal")(x),
+        lambda: mt.budget(model, math.inf, example=(x,), times="nominal"),
+        lambda: mt.budget(model, math.inf, times="nominal")(x),
         lambda: mt.estimate(model, (x,), times="nominal"),
         lambda: mt.estimate(model, (x,), loss=torch.sum, times="nominal"),
     ):
@@ -124,7 +125,7 @@ def test_a_plan_is_judged_before_anything_runs(policy, words):
     before = model.weight.clone()
     floor = mt.estimate(model, (x,), times="nominal").floor_bytes
     run = mt.budget(model, floor - 64, policy=policy, times="nominal")
-    for call in (lambda: run(x), lambda: run.plan((x,), {})):
+    for call in (lambda: run(x), lambda: mt.get_budget(run).plan((x,), {})):
         with pytest.raises(PlanError, match=words):
             call()
     assert torch.equal(model.weight, before)
@@ -144,7 +145,10 @@ def test_a_plan_is_judged_before_anything_runs(policy, words):
         (lambda m: mt.backend("1MiB", spill="host"), "backend.* no argument 'spill'"),
         (lambda m: mt.saved_tensors("1MiB", codec=[]), "did you mean 'codecs'"),
         (lambda m: mt.estimate(len, (1,)), "torch.nn.Module, not builtin_function"),
-        (lambda m: mt.budget(m, None, loss="mse"), "such as lambda out: .*, not 'mse'"),
+        (
+            lambda m: mt.budget(m, math.inf, loss="mse"),
+            "such as lambda out: .*, not 'mse'",
+        ),
     ],
 )
 def test_a_wrong_call_is_told_what_arguments_are_called(call, words):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
 import traceback
 import warnings
@@ -10,6 +11,7 @@ from functools import partial
 
 import pytest
 import torch
+from timelines import alive, overlaps
 from torch_allocations import allocated_peak, rounded
 from torch_steps import (
     GPT,
@@ -61,8 +63,8 @@ def test_bits_are_eagers_and_the_peak_is_as_predicted_and_within_the_limit(kind)
         used = allocated_peak(lambda m=module, r=run: step(m, r, x, y))
         measured = used + state_bytes(module, x)
         assert measured <= limit
-        assert 0.98 <= run.predicted_peak_bytes / measured <= 1.02
-        peaks.append(run.predicted_peak_bytes)
+        assert 0.98 <= mt.get_budget(run).predicted_peak_bytes / measured <= 1.02
+        peaks.append(mt.get_budget(run).predicted_peak_bytes)
     assert peaks == sorted(peaks, reverse=True)
 
 
@@ -201,29 +203,32 @@ def test_state_dict_modes_and_copies_are_the_models(tmp_path):
     assert original.training
     wanted = step(original, run, x, y)
     twin = copy.deepcopy(run)
-    assert twin.module is not original
+    assert mt.get_budget(twin).module is twin is not original
     for each in original.parameters():
         each.grad = None
     torch.save(run.state_dict(), tmp_path / "state.pt")
     fresh = ResNet()
     fresh.load_state_dict(torch.load(tmp_path / "state.pt"))
     plain = copy.deepcopy(fresh)
-    assert torch.equal(step(twin.module, twin, x, y), step(plain, plain, x, y))
-    assert same_bits(twin.module, plain)
+    assert torch.equal(step(twin, twin, x, y), step(plain, plain, x, y))
+    assert same_bits(twin, plain)
     assert torch.isfinite(wanted)
 
 
 def test_copies_and_pickles_count_the_state_of_the_optimizer():
     module, x, _ = problem(ResNet)
     adam = torch.optim.Adam(module.parameters())
-    run = mt.budget(module, None, example=(x,), optimizer=adam, times="nominal")
-    plain = mt.budget(module, None, example=(x,), times="nominal")
-    assert run.predicted_peak_bytes > plain.predicted_peak_bytes
+    run = mt.budget(module, math.inf, example=(x,), optimizer=adam, times="nominal")
+    wanted = mt.get_budget(run).predicted_peak_bytes
+    plain = mt.budget(copy.deepcopy(module), math.inf, example=(x,), times="nominal")
+    assert wanted > mt.get_budget(plain).predicted_peak_bytes
     for twin in (copy.deepcopy(run), pickle.loads(pickle.dumps(run))):
-        assert twin.predicted_peak_bytes == 0
+        budget = mt.get_budget(twin)
+        assert budget.module is twin
+        assert budget.predicted_peak_bytes == 0
         torch._dynamo.reset()
-        twin.plan((x,), {})
-        assert twin.predicted_peak_bytes == run.predicted_peak_bytes
+        budget.plan((x,), {})
+        assert budget.predicted_peak_bytes == wanted
 
 
 def test_evaluation_without_gradients_between_steps():
@@ -280,7 +285,10 @@ def test_a_new_shape_is_planned_anew_with_one_warning():
 def last_peak(run, x):
     """Train a step; return its plan's peak, which the report has as well."""
     run(x).sum().backward()
-    plan, head = run.memory_plan, run.memory_report().splitlines()[0]
+    plan, head = (
+        mt.get_budget(run).memory_plan,
+        mt.get_budget(run).memory_report().splitlines()[0],
+    )
     used = last_step(run).peak_bytes
     assert head.startswith(f"Peak of a step: {format_bytes(used)}")
     return plan.peak_bytes
@@ -304,12 +312,12 @@ def test_plan_and_report_are_of_the_training_step_that_ran_last():
     assert peak(64) == small + so_far
     with torch.no_grad():
         run(x[256])
-    assert run.memory_plan.peak_bytes == small + so_far
+    assert mt.get_budget(run).memory_plan.peak_bytes == small + so_far
     assert peak(2048) == first + so_far  # nothing is planned anew
     module.zero_grad()
     assert peak(64) == small
     assert peak(256) > small
-    assert run.predicted_peak_bytes >= first
+    assert mt.get_budget(run).predicted_peak_bytes >= first
 
 
 @pytest.mark.filterwarnings("ignore:a step is traced")
@@ -376,8 +384,9 @@ def test_what_is_not_the_models_is_told():
             call(model, *given, example_kwargs={"foo": torch.ones(2, 8)})
         with pytest.raises(ValueError, match="none of the model's parameters"):
             call(model, *given, example=(torch.ones(2, 8),), optimizer=other)
-    with pytest.raises(TypeError, match=r"has a budget: its \.module"):
-        mt.budget(mt.budget(model, "1GiB"), "1GiB")
+    outer = torch.nn.Sequential(mt.budget(model, "1GiB"))
+    with pytest.raises(ValueError, match="the module '0' of the model has a budget"):
+        mt.budget(outer, "1GiB")
 
 
 def test_shapes_that_depend_on_data_are_refused_in_a_sentence():
@@ -387,7 +396,7 @@ def test_shapes_that_depend_on_data_are_refused_in_a_sentence():
             return x[x[:, 0] > 0].relu()
 
     with pytest.raises(ValueError, match="a shape that depends on data"):
-        mt.budget(Masked(8, 8), None, times="nominal")(torch.ones(2, 8))
+        mt.budget(Masked(8, 8), math.inf, times="nominal")(torch.ones(2, 8))
 
 
 @pytest.mark.parametrize("plain_steps", [0, 1])  # by which backward is compiled
@@ -408,11 +417,11 @@ def test_a_graph_that_is_retained_gives_the_same_gradients_twice(plain_steps):
 
 def test_the_report_tells_peak_roles_and_modules():
     original, run, x, y = budgeted()
-    assert "before" in run.memory_report()
+    assert "before" in mt.get_budget(run).memory_report()
     step(original, run, x, y)
-    text = run.memory_report()
+    text = mt.get_budget(run).memory_report()
     assert all(each in text for each in ("parameter", "activation", "blocks."))
-    assert str(run.memory_plan).startswith("Plan of 'training step'")
+    assert str(mt.get_budget(run).memory_plan).startswith("Plan of 'training step'")
 
 
 @pytest.mark.parametrize("share", [None, 0, 0.5])
@@ -420,24 +429,24 @@ def test_plan_and_report_have_one_limit_and_one_peak(share):
     module, x, y = problem(GPT)
     adam = torch.optim.Adam(module.parameters())
     told = mt.estimate(module, (x,), optimizer=adam, times="nominal")
-    limit = None
+    limit = math.inf
     if share is not None:
         limit = told.floor_bytes + int(share * (told.peak_bytes - told.floor_bytes))
     run = mt.budget(module, limit, example=(x,), optimizer=adam, times="nominal")
-    plan, text = run.memory_plan, run.memory_report()
-    assert plan.limit_bytes == limit
+    plan, text = mt.get_budget(run).memory_plan, mt.get_budget(run).memory_report()
+    assert plan.limit_bytes == (None if share is None else limit)
     validate(last_step(run).whole[0], plan)
     assert plan.summary.by_role["optimizer state"] == told.by_role["optimizer state"]
     assert sum(plan.summary.by_role.values()) <= plan.peak_bytes
-    predicted, arena = run.predicted_peak_bytes, plan.peak_bytes
+    predicted, arena = mt.get_budget(run).predicted_peak_bytes, plan.peak_bytes
     assert predicted <= arena
     head = text.splitlines()[0]
     assert head.startswith(f"Peak of a step: {format_bytes(predicted)}")
     assert (f"{format_bytes(arena)} in one arena" in head) == (arena != predicted)
-    said = "no limit" if limit is None else f"limit {format_bytes(limit)}"
+    said = "no limit" if share is None else f"limit {format_bytes(limit)}"
     assert said in head
     step(module, run, x, y)
-    assert run.memory_plan == plan
+    assert mt.get_budget(run).memory_plan == plan
 
 
 def test_refusals():
@@ -496,10 +505,10 @@ def square(out):
 @pytest.mark.parametrize("loss", [entropy, mean, square])
 def test_a_loss_that_is_told_is_counted_as_it_is(loss):
     original, x = Wide(), torch.randn(512, 16)
-    run = mt.budget(original, None, example=(x,), loss=loss)
-    guessed = mt.budget(original, None, example=(x,))
-    predicted = run.predicted_peak_bytes
-    assert predicted != guessed.predicted_peak_bytes
+    run = mt.budget(original, math.inf, example=(x,), loss=loss)
+    predicted = mt.get_budget(run).predicted_peak_bytes
+    guessed = mt.budget(copy.deepcopy(original), math.inf, example=(x,))
+    assert predicted != mt.get_budget(guessed).predicted_peak_bytes
     for rows in (512, 100):  # the second shape is traced anew
         run.zero_grad()
 
@@ -509,20 +518,20 @@ def test_a_loss_that_is_told_is_counted_as_it_is(loss):
 
         used = allocated_peak(whole)
         if rows == 512:
-            assert run.predicted_peak_bytes == predicted
+            assert mt.get_budget(run).predicted_peak_bytes == predicted
             assert 0.98 <= predicted / (used + state_bytes(original, x)) <= 1.02
 
 
 def test_a_loss_that_cannot_be_traced_is_an_error():
     targets = torch.zeros(8, dtype=torch.long)
     run = mt.budget(
-        Wide(), None, loss=lambda out: F.cross_entropy(out["logits"], targets)
+        Wide(), math.inf, loss=lambda out: F.cross_entropy(out["logits"], targets)
     )
     run(torch.randn(8, 16))
     with pytest.raises(ValueError, match=r"the loss cannot be traced .*\(4, 3000\)"):
         run(torch.randn(4, 16))
     with pytest.raises(ValueError, match="no scalar"):
-        mt.budget(Wide(), None, example=(torch.randn(8, 16),), loss=len)
+        mt.budget(Wide(), math.inf, example=(torch.randn(8, 16),), loss=len)
     with torch.no_grad():  # no loss, then
         assert len(run(torch.randn(4, 16))["logits"]) == 4
 
@@ -582,7 +591,7 @@ def test_an_optimizer_that_cannot_be_tried_is_counted_once_it_has_stepped():
         mt.estimate(module, (x,), optimizer=outer, times="nominal")
     assert all(map(torch.equal, before, module.parameters()))
     with pytest.raises(TypeError, match=r"torch.optim.Optimizer, not str"):
-        mt.budget(module, None, optimizer="adam")
+        mt.budget(module, math.inf, optimizer="adam")
 
 
 @pytest.mark.parametrize("frozen", [False, True])
@@ -590,7 +599,7 @@ def test_statistics_are_updated_without_a_backward_phase(frozen):
     original, x, _ = problem(ResNet)
     original.requires_grad_(not frozen)
     plain = copy.deepcopy(original)
-    run = mt.budget(original, None, times="nominal")
+    run = mt.budget(original, math.inf, times="nominal")
     with torch.set_grad_enabled(frozen):
         for _ in range(2):
             assert torch.equal(run(x), plain(x))
@@ -604,7 +613,7 @@ def test_many_shapes_and_many_models_of_a_class_are_traced():
         run(torch.ones(rows, 4)).sum().backward()
     for _ in range(9):
         model = torch.nn.Sequential(torch.nn.Linear(4, 4))
-        mt.budget(model, None, times="nominal")(torch.ones(1, 4)).sum().backward()
+        mt.budget(model, math.inf, times="nominal")(torch.ones(1, 4)).sum().backward()
 
 
 class Branches(torch.nn.Module):
@@ -625,7 +634,7 @@ def test_a_refusal_is_shown_without_the_frames_of_pytorchs_compiler():
     calls = (
         lambda: mt.budget(module, 64, example=(x,), times="nominal"),
         lambda: mt.budget(module, 64, times="nominal")(x),
-        lambda: mt.budget(Branches(), None)(x),
+        lambda: mt.budget(Branches(), math.inf)(x),
         lambda: mt.estimate(Branches(), (x,), times="nominal"),
         lambda: mt.export(Branches(), (x,), "no-file", times="nominal"),
     )
@@ -656,7 +665,7 @@ def test_a_backend_is_named_by_its_limit_where_pytorch_quotes_it():
 
 def test_what_cannot_be_traced_is_told_in_a_sentence():
     x = torch.ones(2, 3)
-    for call in (mt.estimate, partial(mt.budget, limit=None)):
+    for call in (mt.estimate, partial(mt.budget, limit=math.inf)):
         with pytest.raises(ValueError, match=r"one graph \(.*saved_tensors needs none"):
             call(Branches(), example=(x,))
         with pytest.raises(TypeError, match=r"such as \(x,\), not Tensor"):
@@ -690,7 +699,7 @@ class Views(torch.nn.Module):
 )
 def test_a_loss_that_is_not_told_is_reserved_for_all_that_outputs_show(views, most):
     module, x = Views(views), torch.randn(512, 64)
-    run = mt.budget(module, None, example=(x,))
+    run = mt.budget(module, math.inf, example=(x,))
 
     def whole():
         run.zero_grad()
@@ -700,7 +709,7 @@ def test_a_loss_that_is_not_told_is_reserved_for_all_that_outputs_show(views, mo
     whole()
     run.zero_grad()
     used = allocated_peak(whole) + state_bytes(module, x)
-    assert 0.98 <= run.predicted_peak_bytes / used <= most
+    assert 0.98 <= mt.get_budget(run).predicted_peak_bytes / used <= most
 
 
 @pytest.mark.parametrize("loss", [entropy, mean, square])
@@ -759,9 +768,9 @@ def test_inputs_by_name(tmp_path, mixed):
     for limit in (told.peak_bytes, told.floor_bytes):
         module = copy.deepcopy(original)
         run = mt.budget(module, limit, example=args, example_kwargs=named)
-        planned = run.memory_plan
+        planned = mt.get_budget(run).memory_plan
         run(*args, **named)["loss"].backward()
-        assert run.memory_plan == planned
+        assert mt.get_budget(run).memory_plan == planned
         eager.zero_grad()
         eager(ids, labels=labels)["loss"].backward()
         assert same_bits(module, eager)
@@ -770,8 +779,25 @@ def test_inputs_by_name(tmp_path, mixed):
 
 
 def test_inputs_by_name_are_a_mapping():
-    for call in (mt.estimate, partial(mt.budget, limit=None)):
+    for call in (mt.estimate, partial(mt.budget, limit=math.inf)):
         with pytest.raises(TypeError, match=r"by name, such as .*, not tuple"):
             call(Named(), example_kwargs=(torch.zeros(2, 2),))
     with pytest.raises(TypeError, match="not list"):
         mt.export(Named(), (), "graph.json", example_kwargs=[])
+
+
+def test_the_timeline_has_the_bytes_of_the_report_and_the_lines_of_the_model(tmp_path):
+    original, x, y = problem(GPT)
+    model = mt.budget(original, math.inf, times="nominal")
+    with pytest.raises(RuntimeError, match="nothing is planned"):
+        mt.get_budget(model).memory_timeline()
+    step(model, model, x, y)
+    timeline = mt.get_budget(model).memory_timeline()
+    live = [event.live_bytes for event in timeline.events]
+    assert max(live) == mt.get_budget(model).predicted_peak_bytes
+    for number in {0, live.index(max(live)), len(live) - 1}:
+        assert live[number] == sum(box.nbytes for box in alive(timeline, number))
+    assert overlaps(timeline.boxes) == []
+    lines = {box.line.rpartition(":")[0] for box in timeline.boxes if box.line}
+    assert any(path.endswith("torch_steps.py") for path in lines)
+    timeline.save(tmp_path / "step.html")

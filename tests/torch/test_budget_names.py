@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import math
 import threading
 
 import pytest
@@ -75,7 +76,7 @@ def compiled_in_place(module):
 @pytest.mark.parametrize(
     "planned",
     [
-        lambda module: mt.budget(module, None, times="nominal"),
+        lambda module: mt.budget(module, math.inf, times="nominal"),
         lambda module: torch.compile(
             module, backend=mt.backend(None, times="nominal"), dynamic=False
         ),
@@ -94,7 +95,7 @@ def test_in_another_module_names_begin_with_the_outermost():
     module, x = Gated(), torch.randn(16, 32)
     wanted = held(Outer(module), x)
     assert "Outer.inner.blocks.0" in wanted
-    run = mt.budget(module, None, times="nominal")
+    run = mt.budget(module, math.inf, times="nominal")
     assert held(Outer(run), x) == wanted
 
 
@@ -140,7 +141,7 @@ def test_backward_has_its_own_name_and_computes_again_in_those_of_modules():
 
 def test_an_error_names_the_modules_that_hold():
     module, x = ResNet(), inputs_of(ResNet)
-    run = mt.budget(module, None, times="nominal")
+    run = mt.budget(module, math.inf, times="nominal")
     with mt.tag("mine"):
         kept = run(x)  # traced, with room
         del kept
@@ -158,7 +159,7 @@ def test_an_error_names_the_modules_that_hold():
 def test_without_names_ops_have_the_name_of_whoever_runs_them():
     module, x = ResNet(), inputs_of(ResNet)
     mt.limit_cpu("1GiB", tag_modules=False)
-    run = mt.budget(module, None, times="nominal")
+    run = mt.budget(module, math.inf, times="nominal")
     with mt.tag("mine"):
         owners = held(run, x)
     assert set(owners) == {"mine", "unnamed"}
@@ -168,7 +169,7 @@ def test_without_names_ops_have_the_name_of_whoever_runs_them():
 
 def test_threads_have_names_of_their_own():
     module, x = Gated(), torch.randn(16, 32)
-    run = mt.budget(module, None, times="nominal")
+    run = mt.budget(module, math.inf, times="nominal")
     wanted = held(run, x)
     found = []
     thread = threading.Thread(target=lambda: found.append(held(run, x)))

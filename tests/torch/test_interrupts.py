@@ -108,16 +108,16 @@ def test_after_a_signal_inside_of_an_op_the_next_step_is_right(case, phase):
     module, run, x, eager, wanted = case
     for _ in range(2):
         assert torch.equal(step(module, run, x), wanted)
-    before, elsewhere = held(module), run.spill_bytes
+    before, elsewhere = held(module), mt.get_budget(run).spill_bytes
     for _ in range(3):
         _armed.append(phase)
         assert interrupted(module, run, x)
         assert held(module) == before
-        assert run.spill_bytes == elsewhere
+        assert mt.get_budget(run).spill_bytes == elsewhere
         assert torch.equal(step(module, run, x), wanted)
         assert same_bits(module, eager)
     assert held(module) == before
-    assert run.spill_bytes == elsewhere
+    assert mt.get_budget(run).spill_bytes == elsewhere
 
 
 @spilled
@@ -144,7 +144,7 @@ def test_after_an_interrupt_at_any_line_the_next_step_is_right(case):
     module, run, x, eager, wanted = case
     for _ in range(3):
         step(module, run, x)
-    before, elsewhere = held(module), run.spill_bytes
+    before, elsewhere = held(module), mt.get_budget(run).spill_bytes
     line, ended = 1, True
     while ended:
         with traced(Ends(line)):
@@ -152,7 +152,7 @@ def test_after_an_interrupt_at_any_line_the_next_step_is_right(case):
         assert held(module) == before, line
         assert torch.equal(step(module, run, x), wanted), line
         assert same_bits(module, eager), line
-        assert run.spill_bytes == elsewhere, line
+        assert mt.get_budget(run).spill_bytes == elsewhere, line
         line += 1
     assert line > 50
 
@@ -160,7 +160,7 @@ def test_after_an_interrupt_at_any_line_the_next_step_is_right(case):
 @pytest.mark.parametrize("case", [False], indirect=True)
 def test_an_interrupt_of_the_first_trace_leaves_the_next_step_right(case):
     module, run, x, eager, wanted = case
-    limit = run._settings.limit_bytes
+    limit = mt.get_budget(run).limit_bytes
     left = [KeyboardInterrupt]
 
     def plans(graph, *, limit_bytes=None):

@@ -61,8 +61,10 @@ def test_below_what_computing_again_reaches_bits_and_bytes_are_as_planned(
         module = copy.deepcopy(original)
         run = mt.budget(module, limit, example=(x,), spill_to=tmp_path)
         graph = last_step(run).whole[0]
-        validate(graph, run.memory_plan)
-        assert run.spill_bytes == bytes_elsewhere(graph, run.memory_plan)
+        validate(graph, mt.get_budget(run).memory_plan)
+        assert mt.get_budget(run).spill_bytes == bytes_elsewhere(
+            graph, mt.get_budget(run).memory_plan
+        )
         assert torch.equal(step(module, run, x, y), wanted)
         assert same_bits(eager, module)
         for each in module.parameters():
@@ -71,9 +73,11 @@ def test_below_what_computing_again_reaches_bits_and_bytes_are_as_planned(
         state = [*module.parameters(), *module.buffers(), x]
         measured = used + sum(rounded(t.untyped_storage().nbytes()) for t in state)
         assert measured <= limit
-        assert 0.98 <= run.predicted_peak_bytes / measured <= 1.02
-        assert run.spill_bytes == bytes_elsewhere(graph, run.memory_plan)
-        assert "Elsewhere (file)" in run.memory_report()
+        assert 0.98 <= mt.get_budget(run).predicted_peak_bytes / measured <= 1.02
+        assert mt.get_budget(run).spill_bytes == bytes_elsewhere(
+            graph, mt.get_budget(run).memory_plan
+        )
+        assert "Elsewhere (file)" in mt.get_budget(run).memory_report()
     assert not list(tmp_path.iterdir())  # files have no names
 
 
@@ -123,10 +127,15 @@ def small(tmp_path, floor, fresh_torch):
     original, x, y = problem(ResNet)
     plain = copy.deepcopy(original)
     run = mt.budget(original, floor, spill_to=tmp_path)
-    assert run.spill_bytes == 0  # nothing is planned
+    assert mt.get_budget(run).spill_bytes == 0  # nothing is planned
     return SimpleNamespace(
         module=original, run=run, plain=plain, x=x, y=y, folder=tmp_path
     )
+
+
+def without_budget(model):
+    """A copy of a model that has no budget."""
+    return mt.budget(copy.deepcopy(model), None)
 
 
 def right(small):
@@ -138,15 +147,15 @@ def right(small):
 
 def test_steps_use_the_same_bytes_one_after_another(small):
     assert right(small)
-    most = small.run.spill_bytes
+    most = mt.get_budget(small.run).spill_bytes
     for _ in range(3):
         assert right(small)
-        assert small.run.spill_bytes == most
+        assert mt.get_budget(small.run).spill_bytes == most
 
 
 def test_a_forward_pass_without_backward_gives_its_bytes_back(small):
     assert right(small)
-    most = small.run.spill_bytes
+    most = mt.get_budget(small.run).spill_bytes
     for _ in range(2):
         made = small.run(small.x)
         del made
@@ -154,7 +163,7 @@ def test_a_forward_pass_without_backward_gives_its_bytes_back(small):
         small.run(small.x)
     for mode in (small.run, small.plain):  # statistics, of as many passes
         mode.train()
-    assert small.run.spill_bytes == most
+    assert mt.get_budget(small.run).spill_bytes == most
     for _ in range(3):
         small.plain(small.x)
     assert right(small)
@@ -172,7 +181,7 @@ class _Fails(torch.autograd.Function):
 
 def test_exceptions_between_forward_and_backward_give_bytes_back(small):
     assert right(small)
-    most = small.run.spill_bytes
+    most = mt.get_budget(small.run).spill_bytes
     loss = F.cross_entropy(_Fails.apply(small.run(small.x)), small.y)
     with pytest.raises(ArithmeticError, match="on purpose"):
         loss.backward()
@@ -180,19 +189,19 @@ def test_exceptions_between_forward_and_backward_give_bytes_back(small):
     gc.collect()
     small.plain(small.x)
     assert right(small)
-    assert small.run.spill_bytes == most
+    assert mt.get_budget(small.run).spill_bytes == most
 
 
 def test_a_second_pass_without_room_is_refused_and_takes_no_bytes(small):
     """Two passes at a time need more than one at its floor, elsewhere as well."""
     assert right(small)
-    most = small.run.spill_bytes
+    most = mt.get_budget(small.run).spill_bytes
     for each in (small.module, small.plain):
         each.zero_grad()
     first = small.run(small.x)
     with pytest.raises(ResourceExhaustedError, match="each backward before the next"):
         small.run(small.x.flip(0))
-    assert small.run.spill_bytes == most
+    assert mt.get_budget(small.run).spill_bytes == most
     F.cross_entropy(first, small.y).backward()
     F.cross_entropy(small.plain(small.x), small.y).backward()
     assert same_bits(small.module, small.plain)
@@ -219,7 +228,7 @@ def roomy(tmp_path):
     options = {"spill_to": tmp_path, "policy": leanest, "times": "nominal"}
     run = mt.budget(module, limit, **options)
     run(x).sum().backward()
-    most = run.spill_bytes
+    most = mt.get_budget(run).spill_bytes
     assert most > 0
     module.zero_grad()
     return SimpleNamespace(
@@ -228,7 +237,7 @@ def roomy(tmp_path):
 
 
 def test_two_forward_passes_before_backward_have_bytes_of_their_own(roomy):
-    plain = copy.deepcopy(roomy.module)
+    plain = without_budget(roomy.module)
 
     def both(run):
         first, second = run(roomy.x), run(roomy.x.flip(0))
@@ -237,13 +246,13 @@ def test_two_forward_passes_before_backward_have_bytes_of_their_own(roomy):
     both(plain)
     used = allocated_peak(lambda: both(roomy.run))
     assert same_bits(roomy.module, plain)
-    assert roomy.run.spill_bytes == 2 * roomy.most
+    assert mt.get_budget(roomy.run).spill_bytes == 2 * roomy.most
     held = sum(rounded(each.nbytes) for each in (*plain.parameters(), roomy.x))
     assert used + held <= roomy.limit
 
 
 def test_a_second_pass_is_refused_if_spill_limit_has_no_room_for_it(roomy):
-    module, plain = copy.deepcopy(roomy.module), copy.deepcopy(roomy.module)
+    module, plain = copy.deepcopy(roomy.module), without_budget(roomy.module)
     torch._dynamo.reset()
     options = {**roomy.options, "spill_limit": 2 * roomy.most - 64}
     run = mt.budget(module, roomy.limit, **options)
@@ -255,7 +264,7 @@ def test_a_second_pass_is_refused_if_spill_limit_has_no_room_for_it(roomy):
     assert same_bits(module, plain)
     del first
     run(roomy.x.flip(0)).sum().backward()
-    assert run.spill_bytes == roomy.most
+    assert mt.get_budget(run).spill_bytes == roomy.most
 
 
 def test_a_graph_that_is_retained_gives_the_same_gradients_twice(roomy):
@@ -268,7 +277,7 @@ def test_a_graph_that_is_retained_gives_the_same_gradients_twice(roomy):
     for others in found[1:]:
         assert all(map(torch.equal, found[0], others))
     del loss
-    copy.deepcopy(roomy.module)(roomy.x)
+    without_budget(roomy.module)(roomy.x)
     roomy.run(roomy.x).square().mean().backward()
     found.append([each.grad for each in roomy.module.parameters()])
     assert all(map(torch.equal, found[0], found[-1]))
@@ -290,12 +299,12 @@ def test_copies_and_pickles_spill_too(small):
     assert right(small)
     for twin in (copy.deepcopy(small.run), pickle.loads(pickle.dumps(small.run))):
         torch._dynamo.reset()
-        assert twin.spill_bytes == 0
-        plain = copy.deepcopy(twin.module)
-        found = step(twin.module, twin, small.x, small.y)
+        assert mt.get_budget(twin).spill_bytes == 0
+        plain = without_budget(twin)
+        found = step(twin, twin, small.x, small.y)
         assert torch.equal(found, step(plain, plain, small.x, small.y))
-        assert same_bits(twin.module, plain)
-        assert twin.spill_bytes == small.run.spill_bytes
+        assert same_bits(twin, plain)
+        assert mt.get_budget(twin).spill_bytes == mt.get_budget(small.run).spill_bytes
 
 
 def test_a_small_limit_of_the_file_is_planned_around(small):
@@ -314,7 +323,7 @@ def test_a_small_limit_of_the_file_is_planned_around(small):
         found = step(module, run, small.x, small.y)
         assert torch.equal(found, step(plain, plain, small.x, small.y))
         assert same_bits(module, plain)
-        assert run.spill_bytes <= spill_limit
+        assert mt.get_budget(run).spill_bytes <= spill_limit
 
 
 def test_slow_lanes_make_a_plan_compute_again(small):
@@ -330,7 +339,7 @@ def test_slow_lanes_make_a_plan_compute_again(small):
             spill_to=small.folder,
             lane_bandwidth=rate,
         )
-        moved.append(run.memory_plan.predicted.moved_bytes)
+        moved.append(mt.get_budget(run).memory_plan.predicted.moved_bytes)
     assert moved[0] > moved[1]
 
 
@@ -428,6 +437,6 @@ def test_a_plan_with_what_lies_beside_is_valid(tmp_path):
     run = mt.budget(module, limit, example=(x,), spill_to=tmp_path, **options)
     graph, plan = last_step(run).whole
     validate(graph, plan)
-    assert plan == run.memory_plan
+    assert plan == mt.get_budget(run).memory_plan
     assert plan.predicted.moved_bytes > 0
     assert plan.summary.by_role["optimizer state"] > 0

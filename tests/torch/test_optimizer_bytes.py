@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import math
 from functools import partial
 
 import pytest
@@ -126,7 +127,7 @@ def test_a_predicted_peak_covers_the_step_of_the_optimizer(name, how, rows):
         optimizer=optimizer,
         loss=lambda out: out.square().mean(),
     )
-    assert run.predicted_peak_bytes == told.peak_bytes
+    assert mt.get_budget(run).predicted_peak_bytes == told.peak_bytes
     loop(run, optimizer, x)
     gc.collect()
     mt.limit_cpu("1GiB", tag_modules=False)
@@ -136,7 +137,7 @@ def test_a_predicted_peak_covers_the_step_of_the_optimizer(name, how, rows):
         optimizer = KINDS[name](twin.parameters(), **how)
         x = x.clone()
         run = mt.budget(
-            twin, None, optimizer=optimizer, loss=lambda out: out.square().mean()
+            twin, math.inf, optimizer=optimizer, loss=lambda out: out.square().mean()
         )
         for _ in range(2):
             loop(run, optimizer, x)
@@ -147,7 +148,9 @@ def test_a_predicted_peak_covers_the_step_of_the_optimizer(name, how, rows):
     finally:
         mt.limit_cpu(None)
     assert 0.99 <= told.peak_bytes / measured <= 1.01
-    at_update = "step of the optimizer" in run.memory_report().splitlines()[0]
+    at_update = (
+        "step of the optimizer" in mt.get_budget(run).memory_report().splitlines()[0]
+    )
     assert at_update == (rows == 8 and name != "momentum")
 
 
@@ -178,7 +181,7 @@ def test_gradients_that_are_there_are_not_counted_twice_in_an_update():
     assert again.peak_bytes - told.peak_bytes <= rounded(own)
     run = mt.budget(module, again.peak_bytes, optimizer=adam, times="nominal")
     run(x).square().mean().backward()
-    assert run.predicted_peak_bytes <= again.peak_bytes
+    assert mt.get_budget(run).predicted_peak_bytes <= again.peak_bytes
 
 
 class Strange(optim.SGD):
@@ -281,14 +284,14 @@ def test_parameters_that_an_optimizer_gets_later_are_counted():
     module, x = network(), torch.randn(8, 256)
     module[0].requires_grad_(False)
     adam = optim.Adam(module[2].parameters(), foreach=False)
-    run = mt.budget(module, None, optimizer=adam, times="nominal")
+    run = mt.budget(module, math.inf, optimizer=adam, times="nominal")
     run(x).sum().backward()
-    first = run.predicted_peak_bytes
+    first = mt.get_budget(run).predicted_peak_bytes
     module[0].requires_grad_(True)
     adam.add_param_group({"params": list(module[0].parameters())})
     run(x).sum().backward()
     added = sum(rounded(each.nbytes) for each in module[0].parameters())
-    assert run.predicted_peak_bytes >= first + 3 * added
+    assert mt.get_budget(run).predicted_peak_bytes >= first + 3 * added
     tight = mt.budget(module, first + added, optimizer=adam, times="nominal")
     with pytest.raises(InfeasiblePlanError):
         tight(x)

@@ -91,7 +91,7 @@ def test_an_outer_compiler_leaves_the_plan_and_its_peak_alone(pooled, way):
     step = way(run, x)
     peaks = [pool_peak(run, x, step) for _ in range(2)]
     assert max(peaks) <= limit
-    assert run.predicted_peak_bytes == limit
+    assert mt.get_budget(run).predicted_peak_bytes == limit
     assert all(map(torch.equal, (each.grad for each in run.parameters()), wanted))
 
 
@@ -119,7 +119,7 @@ def test_a_model_without_its_plan_is_an_error_before_it_runs(switched_off):
     told = mt.estimate(module, (x,), times="nominal")
     run = mt.budget(module, told.floor_bytes, times="nominal")
     called = []
-    run.module[0].register_forward_hook(lambda *_: called.append(1))
+    run[0].register_forward_hook(lambda *_: called.append(1))
     with switched_off(), pytest.raises(RuntimeError, match="runs only as planned"):
         run(x)
     assert not called
@@ -161,7 +161,7 @@ def test_what_is_compiled_is_run_as_planned_or_not_at_all(pooled):
 
 def test_a_refusal_is_one_where_pytorch_would_go_on_eagerly(pooled):
     run, x, limit = pooled
-    low = mt.budget(run.module, limit - 64, times="nominal")
+    low = mt.budget(run, limit - 64, times="nominal")
     goes_on = torch._dynamo.config.patch(suppress_errors=True)
     with goes_on, pytest.raises(InfeasiblePlanError):
         low(x)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import faulthandler
+import math
 import sys
 
 import pytest
@@ -233,6 +234,7 @@ def test_bits_and_bytes_without_a_limit_in_between_and_at_the_floor(
 def planned(original, limit, x):
     torch._dynamo.reset()
     module = copy.deepcopy(original)
+    limit = math.inf if limit is None else limit
     return module, mt.budget(module, limit, example=(x,), times="nominal", loss=loss_of)
 
 
@@ -254,10 +256,10 @@ def check(original, x, eager):
     with pytest.raises(InfeasiblePlanError):
         planned(original, floor - 64, x)
     module, run = planned(original, None, x)
-    roomy = run.predicted_peak_bytes
+    roomy = mt.get_budget(run).predicted_peak_bytes
     for limit in (None, (roomy + floor) // 2, floor):
         module, run = planned(original, limit, x)
-        predicted = run.predicted_peak_bytes
+        predicted = mt.get_budget(run).predicted_peak_bytes
         assert limit is None or predicted <= limit
         assert same(stepped(module, run, x), wanted)
         for each in module.parameters():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import math
 
 import pytest
 import torch
@@ -85,7 +86,7 @@ def test_a_limit_below_what_all_masks_have_is_kept():
     floor = floor_of(original, x)
     assert floor < LAYERS * MASK  # which keeping them needs, beside all else
     run = mt.budget(original, floor, example=(x,))
-    graph, plan = last_step(run).traced, run.memory_plan
+    graph, plan = last_step(run).traced, mt.get_budget(run).memory_plan
     replayed = graph.states.keys() & {
         op
         for op, state in graph.states.items()
@@ -106,14 +107,16 @@ def test_states_are_counted():
     original, x = Layers(), torch.randn(ROWS, WIDTH)
     run = mt.budget(original, floor_of(original, x), example=(x,))
     traced = last_step(run).traced
-    unused = traced.unused_states(run.memory_plan)
+    unused = traced.unused_states(mt.get_budget(run).memory_plan)
     held = [traced.storage_of[each] for each in traced.states.values()]
     nbytes = rounded(torch.get_rng_state().nbytes)
     assert {traced.graph.tensors[each].nbytes for each in held} == {nbytes}
     assert len(unused) < len(held)
-    roomy = mt.budget(original, None, example=(x,))
+    roomy = mt.budget(original, math.inf, example=(x,))
     traced = last_step(roomy).traced
-    assert len(traced.unused_states(roomy.memory_plan)) == len(traced.states)
+    assert len(traced.unused_states(mt.get_budget(roomy).memory_plan)) == len(
+        traced.states
+    )
 
 
 def scaled_attention(x):

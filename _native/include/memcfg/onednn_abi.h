@@ -51,6 +51,8 @@ namespace data_type {
 inline constexpr int undef = 0;
 inline constexpr int bf16 = 2;
 inline constexpr int f32 = 3;
+inline constexpr int s32 = 4;
+inline constexpr int s8 = 5;
 }  // namespace data_type
 
 namespace propagation {

@@ -70,6 +70,7 @@ KernelPtr of_type(const SpecReader& reader,
   if (dtype == kBfloat16) return make(Bfloat16{});
   if (dtype == "int32") return make(std::int32_t{});
   if (dtype == "int64") return make(std::int64_t{});
+  if (dtype == "int8") return make(std::int8_t{});
   if (dtype == "uint8") return make(std::uint8_t{});
   if (dtype == "bool") return make(Flag{});
   reader.fail("has no operands of type " + dtype);

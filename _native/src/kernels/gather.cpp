@@ -5,13 +5,12 @@
 
 #include "kernels/function_kernel.hpp"
 #include "kernels/parallel.hpp"
+#include "memcfg/threads.hpp"
 
 namespace memcfg {
 namespace {
 
 using Index = std::int32_t;
-
-constexpr Count kParts = 16;  // of a table that is added to: all threads find work
 
 const Index* indices_of(const void* operand) {
   return static_cast<const Index*>(operand);
@@ -58,7 +57,7 @@ KernelPtr make_gather(const KernelSpec& spec) {
 }
 
 // Each part of the table reads all indices and adds, in their order, what is its own:
-// the bits do not depend on which thread does it.
+// the bits do not depend on how many parts there are, one a thread.
 MEMCFG_VECTORIZED void add_rows(const Table& of,
                                 const Index* indices,
                                 const float* dy,
@@ -80,12 +79,14 @@ KernelPtr make_scatter_add(const KernelSpec& spec) {
   const SpecReader reader(spec, {kInt32, kFloat32}, {kFloat32});
   const Table of(reader, spec.outputs[0], spec.inputs[0]);
   const Kernel::Sizes sizes{{of.index_bytes(), of.row_bytes()}, {of.table_bytes()}};
-  const Count parts = std::min(kParts, of.rows);
+  const Count work = reader.product({of.count + of.rows, of.columns});
   return function_kernel(sizes, 0, [=](void* const* operands, void*) {
     const Index* indices = indices_of(operands[0]);
     const float* dy = input(operands, 1);
     float* table = output(operands, 2);
-    parallel_for(parts, (of.count + of.rows) * of.columns, [=](Count part) {
+    const Count threads = work < kParallelElements ? 1 : max_threads();
+    const Count parts = std::min(threads, of.rows);
+    parallel_for(parts, work, [=](Count part) {
       const Count first = part * of.rows / parts;
       add_rows(of, indices, dy, first, (part + 1) * of.rows / parts, table);
     });

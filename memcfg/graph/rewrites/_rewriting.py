@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from memcfg.graph.rewrites._column_products import multiply_by_parts
 from memcfg.graph.rewrites._concatenations import split_convolution_gradients
 from memcfg.graph.rewrites._cross_entropy import fuse_cross_entropy
 from memcfg.graph.rewrites._fusion import fuse_ops, fuse_products
@@ -45,6 +46,7 @@ def simplify(
     Graph
         The graph after all rewrites that come before updates are hoisted.
     """
+    graph = multiply_by_parts(graph, has)
     graph = fold_constants(merge_duplicates(drop_dead_ops(graph)))
     graph = keep_one_shape(slice_again(join_padded(narrow_updates(graph))))
     if not differentiates:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg.ops import op_type
+from memcfg.ops.sections import READS
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -124,6 +125,8 @@ def fold_constants(graph: Graph) -> Graph:
 
 def _is_small(graph: Graph, op: Op) -> bool:
     """Return whether an op has one small float32 output and may be folded."""
+    if op.type in READS:
+        return False
     tensors = [graph.tensors[tensor] for tensor in op.outputs]
     return (
         op.phase != "update"

@@ -37,6 +37,7 @@ __all__ = [
     "deserialize_keras_object",
     "functions_of",
     "own_arguments",
+    "remade",
     "revived",
     "room_of",
     "serialize_keras_object",
@@ -67,6 +68,7 @@ _ARGUMENTS = {  # rooms of arguments that older files have without a module
 }
 
 _shared: ContextVar[dict[Any, Any] | None] = ContextVar("shared", default=None)
+_functions: ContextVar[dict[str, Any] | None] = ContextVar("functions", default=None)
 
 
 class Configured:
@@ -241,6 +243,11 @@ def _described(
 
 
 def _function(function: Any) -> Any:
+    kept = _functions.get()
+    if kept is not None:
+        key = f"function {len(kept)}"
+        kept[key] = function
+        return _described(None, "function", key, None)
     name = getattr(function, "activation", function.__name__)
     if name == "<lambda>":
         raise TypeError(
@@ -269,6 +276,15 @@ def _object(obj: Any) -> dict[str, Any]:
         )
     name = get_registered_name(kind)
     return _described(_module_of(kind), kind.__name__, config, name)
+
+
+def remade(obj: Any) -> Any:
+    """Return a new object from the configuration of another, with its functions."""
+    token = _functions.set({})
+    try:
+        return type(obj).from_config(obj.get_config())
+    finally:
+        _functions.reset(token)
 
 
 @contextmanager
@@ -362,7 +378,7 @@ def _special_value(name: str, config: Any) -> Any:
 def _known_function(name: Any) -> Any:
     if not isinstance(name, str):
         raise FormatError(f"a function's name must be a string, got {name!r}")
-    result = get_registered_object(name)
+    result = (_functions.get() or {}).get(name) or get_registered_object(name)
     if result is None:
         activations = sys.modules.get("memcfg.nn.activations")
         if name in getattr(activations, "__all__", ()):

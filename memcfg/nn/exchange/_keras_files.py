@@ -373,6 +373,10 @@ def save_model_for_keras(
             RuntimeWarning,
             stacklevel=outside(),
         )
+    if (
+        type(model).__dict__.get("_saved_as") is None
+    ):  # its shapes are not in its configuration
+        described["build_config"] = {"input_shape": model.input_shape}
     compiled = model._config
     if compiled is not None:
         goals = {name: getattr(compiled.goals, name) for name in _SETTINGS}

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from memcfg.nn.functions._assignments import apply_gradients, assign
 from memcfg.nn.functions._at_once import at_once, update_at_once
 from memcfg.nn.functions._derivatives import (
@@ -9,8 +11,9 @@ from memcfg.nn.functions._derivatives import (
     grad,
     value_and_grad,
 )
+from memcfg.nn.functions._eager_tape import active_tape
 from memcfg.nn.functions._function import Function, function
-from memcfg.nn.functions._losses import losses_of
+from memcfg.nn.functions._losses import adds_losses, losses_of
 from memcfg.nn.functions._measures import measure, result_of
 from memcfg.nn.functions._of_number import OfNumber
 from memcfg.nn.functions._own_steps import OwnSteps
@@ -28,6 +31,7 @@ class _Functions:
     """What weights, layers and ops ask of functions."""
 
     def __init__(self) -> None:
+        self.adds_losses = adds_losses
         self.assign = assign
         self.apply_gradients = apply_gradients
         self.at_once = at_once
@@ -36,6 +40,23 @@ class _Functions:
         self.own_steps = OwnSteps
         self.result_of = result_of
         self.update_at_once = update_at_once
+
+    @staticmethod
+    def is_taped() -> bool:
+        """Return whether a tape notes what is computed at once."""
+        return active_tape() is not None
+
+    @staticmethod
+    def watched(array: Any) -> Any:
+        """Return an array, whose operators a tape sees if there is one."""
+        tape = active_tape()
+        return array if tape is None else tape.watched(array)
+
+    @staticmethod
+    def value(variable: Variable) -> Any:
+        """Return a weight's value, which a tape may see."""
+        tape = active_tape()
+        return variable.numpy() if tape is None else tape.value(variable)
 
     @staticmethod
     def is_tracing() -> bool:

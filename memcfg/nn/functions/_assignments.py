@@ -23,7 +23,7 @@ class Update(Layer):
     The tracer of a function appends its ops, since it knows the optimizer's state.
     """
 
-    __slots__ = ("optimizer", "variables")
+    __slots__ = ("optimizer", "updated")
 
     arity: ClassVar[int | None] = None
 
@@ -31,7 +31,7 @@ class Update(Layer):
         self, variables: Sequence[Variable], optimizer: Optimizer | None = None
     ) -> None:
         super().__init__()
-        self.variables = tuple(variables)
+        self.updated = tuple(variables)
         self.optimizer = optimizer
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> NoReturn:

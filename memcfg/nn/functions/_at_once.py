@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg.nn.functions._assignments import apply_gradients
+from memcfg.nn.functions._eager_tape import active_tape
 from memcfg.nn.functions._function import Function
 from memcfg.nn.functions._recorder import current
-from memcfg.nn.layers._layer import Layer, filled_in, pattern
+from memcfg.nn.layers._layer import Layer, current_call, filled_in, pattern
 from memcfg.nn.layers._operators import constant_tensor
 
 if TYPE_CHECKING:
@@ -30,16 +31,21 @@ def at_once(call: Callable[..., Any], args: Any, options: Any) -> Any:
     """Call a function of symbolic tensors on arrays; return arrays.
 
     It keeps no memory of the device. In a function that is being traced, the arrays are
-    constants.
+    constants, and so are those that a `call` gives to a layer, whose weights train.
     """
-    if current() is None:
+    in_call = current_call() is not None and isinstance(call, Layer)
+    if current() is None and not in_call:
         global count
         count += 1
-        function = _function_of(call)
+        function, tape = _function_of(call), active_tape()
+        number = function.run_count
         try:
-            return function(*args, **options)
+            values = function(*args, **options)
         finally:
             function.close()
+        if tape is None:
+            return values
+        return tape.note(call, args, options, values, number)
     leaves: list[Any] = []
     args, options = pattern((args, options), leaves, (np.ndarray, np.generic))
     tensors = [constant_tensor(each) for each in leaves]

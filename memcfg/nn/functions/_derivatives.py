@@ -10,10 +10,13 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import numpy as np
+
 from memcfg.graph import gradients
 from memcfg.nn._argument_checks import integer
+from memcfg.nn.functions._eager_tape import EagerTape, TapedArray, active_tape
 from memcfg.nn.functions._function import Function
-from memcfg.nn.functions._recorder import current, recorded
+from memcfg.nn.functions._recorder import current, recorded, resumed
 from memcfg.nn.layers._layer import (
     Layer,
     Node,
@@ -112,6 +115,8 @@ def _reached(target: SymbolicTensor, tensors: Sequence[SymbolicTensor]) -> set[A
             result.add(tensor)
         if tensor.node not in nodes:
             nodes.add(tensor.node)
+            # A model may compute one of its results from another.
+            result |= wanted.intersection(tensor.node.outputs)
             stack += tensor.node.inputs
             for _, leaf in tensor.node.layer._leaves():
                 for spec in leaf.weight_specs or ():
@@ -121,10 +126,15 @@ def _reached(target: SymbolicTensor, tensors: Sequence[SymbolicTensor]) -> set[A
 
 
 class GradientTape:
-    """Derive gradients in a function, as TensorFlow's tape does.
+    """Derive gradients, as TensorFlow's tape does.
 
     A function's gradients can be derived at any place of it, so the tape records
-    nothing: `watch` and `persistent` are accepted and change nothing.
+    nothing there: `watch` and `persistent` are accepted and change nothing.
+
+    Outside of a function, ops, layers and losses in the block compute arrays at once,
+    and one program computes the gradients. Each of these takes some milliseconds, so a
+    loop of many steps belongs in a function. Weights must not change between the block
+    and `gradient`.
 
     Parameters
     ----------
@@ -132,11 +142,6 @@ class GradientTape:
         Accepted for TensorFlow's programs; a tape may be asked any number of times.
     watch_accessed_variables : bool, default True
         Accepted; only the sources of `gradient` matter.
-
-    Raises
-    ------
-    RuntimeError
-        Outside of a function that `memcfg.function` traces.
 
     Examples
     --------
@@ -156,10 +161,15 @@ class GradientTape:
         self, persistent: bool = False, watch_accessed_variables: bool = True
     ) -> None:
         del persistent, watch_accessed_variables
+        self._eager: EagerTape | None = None  # outside of a function
+        self._open: EagerTape | None = None  # the same, if the block has begun it
 
     def __enter__(self) -> Self:
         """Begin the block whose results are differentiated."""
-        recorded("a GradientTape")
+        if current() is None:
+            self._eager = active_tape() or EagerTape()
+            if active_tape() is None:
+                self._open = self._eager.__enter__()
         return self
 
     def __exit__(
@@ -169,30 +179,43 @@ class GradientTape:
         trace: TracebackType | None,
     ) -> None:
         """End the block."""
+        if self._open is not None:
+            self._open.__exit__(kind, error, trace)
+            self._open = None
 
     def watch(self, tensor: Any) -> None:
         """Accept a tensor; sources need not be watched.
 
         Parameters
         ----------
-        tensor : SymbolicTensor or sequence of SymbolicTensor
+        tensor : SymbolicTensor or array, or sequence of them
             The tensors.
+
+        Raises
+        ------
+        TypeError
+            Outside of a function, if an array does not come from ops or layers in the
+            block: what NumPy computes from it would not be seen.
         """
+        leaves: list[Any] = []
+        pattern(tensor, leaves, (np.ndarray, np.generic))
+        if self._eager is not None:
+            _check_seen(leaves, "GradientTape.watch")
 
     def gradient(self, target: Any, sources: Any) -> Any:
         """Return the gradients of a target by sources.
 
         Parameters
         ----------
-        target : SymbolicTensor
-            A float32 tensor of the function; the elements of one that is no scalar are
-            summed first.
-        sources : SymbolicTensor or Variable, or nested lists, tuples or dicts of them
-            Tensors of the function, and weights.
+        target : SymbolicTensor or array
+            A float32 tensor of the function, or an array that was computed in the
+            block; the elements of one that is no scalar are summed first.
+        sources : SymbolicTensor, Variable or array, or nested lists or dicts of them
+            Tensors of the function, or arrays that the block reads, and weights.
 
         Returns
         -------
-        SymbolicTensor or None, or nested lists, tuples or dicts of them
+        SymbolicTensor, array or None, or nested lists, tuples or dicts of them
             The gradients; None for a source that the target is not made from.
 
         Raises
@@ -201,17 +224,48 @@ class GradientTape:
             If the target or a source is no float32 tensor of the function, nor a
             weight.
         RuntimeError
-            Outside of a function that `memcfg.function` traces.
+            Outside of a function, if the tape has no block.
         """
         several: list[Any] = []
-        shape = pattern(sources, several, (SymbolicTensor, Variable))
+        kinds = (SymbolicTensor, Variable)
+        eager = current() is None and self._eager is not None
+        shape = pattern(sources, several, (*kinds, np.ndarray) if eager else kinds)
         if not several:
             raise TypeError(
                 "GradientTape.gradient: gradients are with respect to tensors of the "
                 f"function and to weights, got {sources!r}"
             )
-        made = derivatives(target, several, "GradientTape.gradient")
-        return filled_in(shape, made)
+        what = "GradientTape.gradient"
+        if not eager:
+            return filled_in(shape, derivatives(target, several, what))
+        assert self._eager is not None
+        return filled_in(shape, _slopes(self._eager, target, several, what))
+
+
+def _slopes(tape: EagerTape, target: Any, sources: Sequence[Any], what: str) -> Any:
+    """Return the gradients of what was computed at once, as arrays."""
+    if not tape.has_made(target):
+        raise TypeError(
+            f"{what}: the target was not computed by ops, layers and losses within the "
+            f"tape, from arrays that went through them, got {target!r}"
+        )
+    _check_seen([x for x in sources if not isinstance(x, Variable)], what)
+    with resumed(tape.recording):
+        given = [x if isinstance(x, Variable) else tape.symbol(x) for x in sources]
+        made = derivatives(tape.symbol(target), given, what)
+    values = iter(tape.computed([each for each in made if each is not None]))
+    return [None if each is None else next(values) for each in made]
+
+
+def _check_seen(arrays: Sequence[Any], what: str) -> None:
+    """Raise TypeError for an array whose operators the tape does not see."""
+    for each in arrays:
+        if not isinstance(each, TapedArray):
+            raise TypeError(
+                f"{what}: NumPy's operators on an array of shape {np.shape(each)} are "
+                "not seen: in the block of the tape, begin with "
+                "x = ops.convert_to_tensor(x)"
+            )
 
 
 def value_and_grad(

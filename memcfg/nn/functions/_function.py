@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from memcfg.plan import Plan, Policy
     from memcfg.runtime import MemoryReport
+    from memcfg.timeline import MemoryTimeline
 
 __all__ = ["Function", "function"]
 
@@ -228,16 +229,55 @@ class Function:
             If no plan fits.
         """
         with self._lock.turn():
-            calls, _ = self._program(args, options)
-            state = self._owner()
-            if not state.has(calls.label):
-                state.load(calls)
+            state, calls = self._loaded(args, options)
             return state.report(calls.label, verify=verify)
+
+    def memory_timeline(
+        self, *args: Any, verify: bool = False, **options: Any
+    ) -> MemoryTimeline:
+        """Return which tensor of a call has which bytes when; the program is loaded.
+
+        Parameters
+        ----------
+        *args
+            As of `memory_report`.
+        verify : bool, default False
+            Whether to measure the peak and the times by runs on made-up numbers;
+            weights are put back.
+        **options
+            As of `memory_report`.
+
+        Returns
+        -------
+        MemoryTimeline
+            Boxes of the plan, and times.
+
+        Raises
+        ------
+        InfeasiblePlanError
+            If no plan fits.
+        """
+        with self._lock.turn():
+            state, calls = self._loaded(args, options)
+            return state.timeline(calls.label, verify=verify)
+
+    def _loaded(self, args: Any, options: Any) -> tuple[FunctionState, Calls]:
+        """Return the program of a call, loaded if it is not yet, and its owner."""
+        calls, _ = self._program(args, options)
+        state = self._owner()
+        if not state.has(calls.label):
+            state.load(calls)
+        return state, calls
 
     @property
     def trace_count(self) -> int:
         """How often the function has been traced."""
         return self._number
+
+    @property
+    def run_count(self) -> int:
+        """How often programs have run that update no weights, by which they draw."""
+        return 0 if self._state is None else self._state.run_count
 
     def close(self) -> None:
         """Free the memory of the function; the values of weights are kept."""

@@ -22,7 +22,7 @@ from memcfg.nn._constraining import constrain
 from memcfg.nn._network import traverse, weights_of
 from memcfg.nn.functions._assignments import Update
 from memcfg.nn.functions._measures import MetricResult
-from memcfg.nn.layers._layer import Scope
+from memcfg.nn.layers._layer import Scope, lines_of
 from memcfg.nn.training._tracing import move_averages
 
 if TYPE_CHECKING:
@@ -126,7 +126,12 @@ def make_spec(
     layers: dict[Layer, None] = dict.fromkeys(() if known is None else known.layers)
     for calls in programs:
         layers |= dict.fromkeys(calls.layers)
-    weights, aliases = weights_of(tuple(layers))
+    weights, aliases, computed, _ = weights_of(tuple(layers))
+    if computed:
+        raise ValueError(
+            f"{name!r} reads {', '.join(map(repr, computed))}, of which a model holds "
+            "parts: a function reads plain weights, as compression.strip makes them"
+        )
     names = {(each.layer, each.spec_name): each for each in weights}
     by_optimizer: dict[Optimizer, dict[Weight, None]] = {}
     for each in () if known is None else known.optimizers:
@@ -135,7 +140,7 @@ def make_spec(
         for update in calls.updates:
             if update.optimizer is not None:
                 held = by_optimizer.setdefault(update.optimizer, {})
-                for variable in update.variables:
+                for variable in update.updated:
                     held[names[variable._layer, variable.name]] = None
     states = []
     for place, (optimizer, held) in enumerate(by_optimizer.items()):
@@ -162,6 +167,7 @@ class _Trace:
         steps = [f"{each.prefix}iteration" for each in spec.optimizers]
         reserved = [*names, *rates, *steps, _STEP]
         self.builder = Builder(f"{spec.name}, {calls.label}", reserved)
+        self.builder.lines = lines_of(node.layer for node in calls.nodes)
         self.builder.training = calls.recording.differentiates
         self.builder.compute_dtype = "float32"  # layers set their own
         self.weights = {
@@ -213,7 +219,13 @@ class _Trace:
             spec = (layer.weight_specs or ())[index]
             self.values[tensor] = self.weights[self.names[layer, spec.name]]
         scope = self._scope()
+        left = list(reversed(self.calls.recording.segments))
         for node in self.calls.nodes:
+            if left and node.order > left[-1][0]:
+                while left and node.order > left[-1][0]:
+                    _, number = left.pop()
+                self._calls = {}
+                scope = self._scope(number)
             if isinstance(node.layer, Update):
                 self._move(scope)
                 self._update(node, node.layer)
@@ -225,8 +237,16 @@ class _Trace:
         self._move(scope)
         return [self._output(each) for each in self.calls.ends]
 
-    def _scope(self) -> Scope:
-        """Return a scope of calls that read the newest weights."""
+    def _scope(self, number: int | None = None) -> Scope:
+        """Return a scope of calls that read the newest weights.
+
+        They draw by the number of the run, or by the one that is given.
+        """
+
+        def fixed() -> int:
+            value = {"shape": (), "value": number, "dtype": "int64"}
+            return self.builder.apply("fill", (), value)[0]
+
         newest = {name: self.new.get(name, each) for name, each in self.weights.items()}
         aliases = {other: newest[name] for other, name in self.spec.aliases.items()}
         return Scope(
@@ -234,12 +254,14 @@ class _Trace:
             "",
             newest | aliases,
             training=False,
-            step=self.step,
+            step=self.step if number is None else fixed,
             calls=self._calls,
         )
 
     def _move(self, scope: Scope) -> None:
         """Append the moving averages that calls have asked for."""
+        if not self.calls.recording.moves:
+            return
         moves = [
             (self.spec.aliases.get(name, name), value, momentum)
             for name, value, momentum in scope.moving
@@ -257,7 +279,7 @@ class _Trace:
     def _update(self, node: Node, update: Update) -> None:
         """Append the new values of weights."""
         names = [
-            self.names[variable._layer, variable.name] for variable in update.variables
+            self.names[variable._layer, variable.name] for variable in update.updated
         ]
         given = [self.values[each] for each in node.inputs]
         if update.optimizer is None:

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from memcfg.plan import Plan, Policy
     from memcfg.runtime import MemoryReport
     from memcfg.runtime._program import Program
+    from memcfg.timeline import MemoryTimeline
 
 __all__ = ["FunctionState"]
 
@@ -120,7 +121,7 @@ class FunctionState:
         self._calls: dict[str, Calls] = {}  # by label, least recently used first
         self._executor: Executor | None = None
         self._on_host: dict[str, _Array] = {}
-        self._numbers = 0  # of calls, by which layers draw
+        self.run_count = 0  # of runs without updates, by which layers draw
         self._names: dict[tuple[Layer, str], Weight] = {}
         self._ready: dict[str, _Ready] = {}  # programs that have run
 
@@ -250,6 +251,11 @@ class FunctionState:
         with self._lock.turn():
             return self.executor.memory_report(label, verify=verify)
 
+    def timeline(self, label: str, *, verify: bool) -> MemoryTimeline:
+        """Return which tensor of a loaded program has which bytes when."""
+        with self._lock.turn():
+            return self.executor.memory_timeline(label, verify=verify)
+
     def run(
         self, calls: Calls, arguments: Sequence[_Array], *, guard: bool
     ) -> tuple[bool, list[_Array]]:
@@ -264,10 +270,10 @@ class FunctionState:
                 arguments,
                 ready.optimizers[0]._iterations.value
                 if ready.optimizers
-                else self._numbers,
+                else self.run_count,
             )
             finished = ready.program.run(guard=guard)
-            self._numbers += not ready.optimizers
+            self.run_count += not ready.optimizers
             for optimizer in ready.optimizers if finished else ():
                 optimizer._iterations.advance()
             return finished, [np.array(each) for each in ready.outputs]

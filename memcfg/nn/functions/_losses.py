@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from memcfg.nn.functions._recorder import recorded
+from memcfg.nn.functions._eager_tape import active_tape
+from memcfg.nn.functions._recorder import current, recorded, resumed
 from memcfg.nn.layers._layer import Layer, Node, Scope, Variable
 from memcfg.nn.layers._operators import Applied
 from memcfg.nn.training._tracing import penalty
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from memcfg.nn.functions._recorder import Recording
     from memcfg.nn.layers._layer import SymbolicTensor
 
-__all__ = ["losses_of"]
+__all__ = ["adds_losses", "losses_of"]
 
 
 class LossesOfCall(Layer):
@@ -51,10 +52,22 @@ def losses_of(model: Any) -> list[SymbolicTensor]:
     What the call adds is one sum, and each regularizer of a weight is another loss. If
     only parts of the model are called, these are the losses of the last call of each.
     """
+    tape = active_tape()
+    if current() is None and tape is not None:
+        with resumed(tape.recording):
+            found = losses_of(model)
+        return tape.computed(found)
     recording = recorded(f"{type(model).__name__}.losses")
     own = model._as_layer()
     parts = [own] if _last(own, recording) else own._sublayers()
     return [loss for part in parts for loss in _losses_of_part(part, recording)]
+
+
+def adds_losses(model: Any) -> bool:
+    """Return whether calls of a model's layers, or the model, add to the loss."""
+    network = model._built_network()
+    leaves = (leaf for layer in network.layers for _, leaf in layer._leaves())
+    return bool(network.losses) or any(map(_adds, leaves))
 
 
 def _last(layer: Layer, recording: Recording) -> Node | None:

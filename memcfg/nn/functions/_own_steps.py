@@ -14,7 +14,7 @@ from memcfg.nn.functions._function import Function
 from memcfg.nn.functions._function_state import FunctionState
 from memcfg.nn.functions._measures import MetricResult
 from memcfg.nn.functions._recorder import recorded
-from memcfg.nn.layers._layer import SymbolicTensor, filled_in, pattern
+from memcfg.nn.layers._layer import SymbolicTensor, Variable, filled_in, pattern
 from memcfg.nn.metrics import Mean
 from memcfg.nn.training._objectives import resolve
 
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from memcfg.nn.training._objectives import Objectives
     from memcfg.plan import Plan
     from memcfg.runtime import MemoryReport
+    from memcfg.timeline import MemoryTimeline
 
 __all__ = ["OwnSteps"]
 
@@ -102,7 +103,7 @@ class OwnSteps:
     def objectives(self) -> Objectives | None:
         """The losses and metrics of `compile`; None without any, or before shapes."""
         network = self._owner()._network
-        if network is None or self._compiled.goals.loss is None:
+        if network is None or self._compiled.goals.are_none:
             return None
         if self._resolved is None:
             self._resolved = resolve(self._compiled.goals, network)
@@ -137,12 +138,13 @@ class OwnSteps:
                 f"got {made!r}"
             )
         for key, value in made.items():
-            if not isinstance(value, SymbolicTensor | MetricResult | float | int):
+            known = SymbolicTensor | Variable | MetricResult | float | int
+            if not isinstance(value, known):
                 raise TypeError(
                     f"{type(model).__name__}.{name} must return numbers, got {key!r}: "
                     f"{value!r}"
                 )
-            if isinstance(value, SymbolicTensor) and value.shape:
+            if isinstance(value, SymbolicTensor | Variable) and value.shape:
                 raise ValueError(
                     f"{type(model).__name__}.{name} must return scalars, got {key!r} "
                     f"of shape {value.shape}"
@@ -150,11 +152,11 @@ class OwnSteps:
         return made, list(recorded(name).losses)
 
     def compiled_metrics(self) -> list[Metric]:
-        """Return the mean loss and the metrics of `compile`, if there are losses."""
-        if self._compiled.goals.loss is None:
-            return [self.loss_tracker] if self._tracks else []
+        """Return the mean loss, if there are losses, and the metrics of `compile`."""
+        tracks = self._tracks or self._compiled.goals.loss is not None
         gauges = () if self.objectives is None else self.objectives.gauges
-        return [self.loss_tracker, *(gauge.metric for gauge in gauges)]
+        means = [self.loss_tracker] if tracks else []
+        return [*means, *(gauge.metric for gauge in gauges)]
 
     def metric_names(self) -> dict[int, str]:
         """Return the names of the metrics of `compile` in logs, by their ids."""
@@ -265,6 +267,11 @@ class OwnSteps:
     def latest_report(self, *, verify: bool) -> MemoryReport:
         """Return what the step of the last batch takes."""
         return self.memory_report(*self._latest(), verify=verify)
+
+    def latest_timeline(self, *, verify: bool) -> MemoryTimeline:
+        """Return which tensor of the step of the last batch has which bytes when."""
+        sample = self._sample(*self._latest())
+        return self._function.memory_timeline(self._latest()[0], sample, verify=verify)
 
     def _latest(self) -> tuple[str, int]:
         if self._last is None:

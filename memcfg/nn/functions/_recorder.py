@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from memcfg.nn.layers._layer import Layer
 
-__all__ = ["Recording", "current", "recorded", "recording"]
+__all__ = ["Recording", "current", "recorded", "recording", "resumed"]
 
 _current: ContextVar[Recording | None] = ContextVar("recording", default=None)
 
@@ -37,6 +37,10 @@ class Recording:
     losses: list[SymbolicTensor] = field(default_factory=list)  # with gradients
     # Metrics with the tensors that are added to their sums when the program has run.
     measured: list[tuple[Any, tuple[SymbolicTensor, ...]]] = field(default_factory=list)
+    moves: bool = True  # whether calls move the averages of layers
+    # Of calls that were computed at once: the order where each begins, and the number
+    # by which it has drawn.
+    segments: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def effects(self) -> int:
@@ -77,7 +81,13 @@ def recorded(what: str) -> Recording:
 @contextmanager
 def recording() -> Iterator[Recording]:
     """Record a function that a ``with`` block calls."""
-    made = Recording()
+    with resumed(Recording()) as made:
+        yield made
+
+
+@contextmanager
+def resumed(made: Recording) -> Iterator[Recording]:
+    """Record what a ``with`` block calls behind what was recorded before."""
     token = _current.set(made)
     try:
         yield made

@@ -36,9 +36,11 @@ class Activation(Layer):
     Parameters
     ----------
     activation : str, callable or None
-        The name of an activation, such as ``"relu"``, or a function of
-        `memcfg.nn.activations`. Element-wise ops of one array that were registered with
-        `memcfg.ops.elementwise` have names, too. ``"linear"`` and None: the identity.
+        The name of an activation, such as ``"relu"``, a function of
+        `memcfg.nn.activations`, or a function of your own that returns a symbolic
+        tensor of the shape of its argument, in float32. Element-wise ops of one array
+        that were registered with `memcfg.ops.elementwise` have names, too. ``"linear"``
+        and None: the identity.
     name : str, optional
         The name, unique within a model.
     """
@@ -47,7 +49,7 @@ class Activation(Layer):
 
     supports_masking: ClassVar[bool] = True
 
-    def __init__(self, activation: str | None, *, name: str | None = None) -> None:
+    def __init__(self, activation: Any, *, name: str | None = None) -> None:
         self.activation = activation_name(activation, "Activation")
         super().__init__(name)
 

@@ -22,6 +22,7 @@ from memcfg.nn.layers._layer import (
     with_mask,
 )
 from memcfg.nn.layers._masking import spread
+from memcfg.nn.layers._operators import ForEachSample, constant_tensor
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -569,6 +570,8 @@ class MultiHeadAttention(_Attending, Layer):
         query = with_mask(query, query_mask, self.name)
         value = with_mask(value, value_mask, self.name)
         key = with_mask(key, key_mask, self.name)
+        if isinstance(attention_mask, np.ndarray):
+            attention_mask = self._for_each_sample(attention_mask, query)
         optional = [each for each in (key, attention_mask) if each is not None]
         self._note(
             CallOptions(
@@ -579,6 +582,17 @@ class MultiHeadAttention(_Attending, Layer):
             )
         )
         return Layer.__call__(self, [query, value, *optional], training=training)
+
+    def _for_each_sample(self, mask: np.ndarray, query: Any) -> Any:
+        """Return an array of (1, queries, keys) as the mask of all samples."""
+        if mask.ndim == 3 and len(mask) == 1:
+            mask = mask[0]
+        if mask.ndim != 2:
+            raise ValueError(
+                f"layer {self.name!r}: an array as attention_mask has shape "
+                f"(1, queries, keys), got {mask.shape}: pass others as an Input"
+            )
+        return ForEachSample()([constant_tensor(mask), query])
 
     def build(  # type: ignore[override]
         self, query_shape: Any, value_shape: Any = None, key_shape: Any = None

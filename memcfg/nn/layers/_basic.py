@@ -10,7 +10,7 @@ from memcfg.nn._argument_checks import (
     integer,
 )
 from memcfg.nn.initializers import get_initializer
-from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec
+from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec, trace_function
 from memcfg.nn.layers._low_rank import _Adaptable
 
 if TYPE_CHECKING:
@@ -64,7 +64,7 @@ class Dense(_Adaptable):
     def __init__(
         self,
         units: int,
-        activation: str | None = None,
+        activation: Any = None,
         use_bias: bool = True,
         kernel_initializer: Any = "glorot_uniform",
         bias_initializer: Any = "zeros",
@@ -102,15 +102,20 @@ def kernel_and_bias(layer: Any, shape: tuple[int, ...]) -> tuple[WeightSpec, ...
     return kernel, WeightSpec("bias", shape[-1:], layer.bias_initializer)
 
 
-def bias_and_activation(
-    scope: Scope, y: int, use_bias: bool, activation: str | None
-) -> int:
+def bias_and_activation(scope: Scope, y: int, use_bias: bool, activation: Any) -> int:
     """Append the bias and the activation after a product or a convolution."""
     if use_bias:
         (y,) = scope.apply("bias", (y, scope.weights["bias"]))
-    if activation is not None:
-        (y,) = scope.apply(activation, (y,))
-    return y
+    return activate(scope, y, activation)
+
+
+def activate(scope: Scope, x: int, activation: Any) -> int:
+    """Append an activation: an op by its name, or a function of the user's."""
+    if activation is None:
+        return x
+    if isinstance(activation, str):
+        return scope.apply(activation, (x,))[0]
+    return trace_function(activation, scope, x)
 
 
 class Flatten(Layer):

@@ -15,6 +15,7 @@ from memcfg.nn._argument_checks import (
 )
 from memcfg.nn._random import fixed_seed
 from memcfg.nn.initializers import Initializer, get_initializer
+from memcfg.nn.layers._basic import activate
 from memcfg.nn.layers._conv import INPUTS, convolve
 from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec
 from memcfg.nn.layers._rnn import Unrolled
@@ -54,7 +55,7 @@ class _ConvLSTM(Unrolled, Layer):
 
     __slots__ = _SLOTS
 
-    activation: str | None
+    activation: Any
     bias_initializer: Initializer
     dilation_rate: tuple[int, ...]
     dropout: float
@@ -62,7 +63,7 @@ class _ConvLSTM(Unrolled, Layer):
     kernel_initializer: Initializer
     kernel_size: tuple[int, ...]
     padding: str
-    recurrent_activation: str | None
+    recurrent_activation: Any
     recurrent_dropout: float
     recurrent_initializer: Initializer
     strides: tuple[int, ...]
@@ -81,8 +82,8 @@ class _ConvLSTM(Unrolled, Layer):
         padding: str = "valid",
         data_format: str | None = None,
         dilation_rate: Any = 1,
-        activation: str | None = "tanh",
-        recurrent_activation: str | None = "sigmoid",
+        activation: Any = "tanh",
+        recurrent_activation: Any = "sigmoid",
         use_bias: bool = True,
         kernel_initializer: Any = "glorot_uniform",
         recurrent_initializer: Any = "orthogonal",
@@ -200,14 +201,12 @@ class _ConvLSTM(Unrolled, Layer):
         own = self._convolved(scope, hidden, "recurrent_kernel", rate, 1)
         (total,) = scope.apply("add", (z, own))
 
-        def activated(part: int, activation: str | None) -> int:
-            return part if activation is None else scope.apply(activation, (part,))[0]
-
         kinds = [self.recurrent_activation] * 4
         kinds[2] = self.activation
-        i, f, g, o = map(activated, split(scope, total, 4), kinds)
+        parts = zip(split(scope, total, 4), kinds, strict=True)
+        i, f, g, o = (activate(scope, part, kind) for part, kind in parts)
         (carry,) = scope.apply("dual_product", (f, carry, i, g))
-        squashed = activated(carry, self.activation)
+        squashed = activate(scope, carry, self.activation)
         (hidden,) = scope.apply("multiply", (o, squashed))
         return hidden, [hidden, carry]
 

@@ -17,6 +17,7 @@ from memcfg.nn.initializers import (
     VarianceScaling,
     get_initializer,
 )
+from memcfg.nn.layers._basic import activate
 from memcfg.nn.layers._layer import Scope, Shape, WeightSpec, show_shape
 from memcfg.nn.layers._low_rank import _Adaptable
 
@@ -131,7 +132,7 @@ class EinsumDense(_Adaptable):
         self,
         equation: str,
         output_shape: Any,
-        activation: str | None = None,
+        activation: Any = None,
         bias_axes: str | None = None,
         kernel_initializer: Any = "glorot_uniform",
         bias_initializer: Any = "zeros",
@@ -232,7 +233,7 @@ class EinsumDense(_Adaptable):
         y = _product(scope, inputs[0], kernel, terms)
         if terms.bias:
             y = _biased(scope, y, terms)
-        return y if self.activation is None else scope.apply(self.activation, (y,))[0]
+        return activate(scope, y, self.activation)
 
 
 def _product(scope: Scope, x: int, kernel: int, terms: _Terms) -> int:

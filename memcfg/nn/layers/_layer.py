@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 import numpy as np
 
 from memcfg._cached import cached_property
+from memcfg._caller import line_outside
 from memcfg.config._dtype_policy import as_policy, dtype_policy
 from memcfg.errors import GraphError
 from memcfg.graph import Builder
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from memcfg.config import DTypePolicy
     from memcfg.nn.constraints import Constraint
     from memcfg.nn.initializers import Initializer
+    from memcfg.nn.layers._parametrization import Parametrization
     from memcfg.nn.regularizers import Regularizer
 
 __all__ = [
@@ -73,6 +75,7 @@ __all__ = [
     "WeightSpec",
     "WeightTensor",
     "add_loss",
+    "array_of",
     "call_mode",
     "calling",
     "calls_to",
@@ -90,6 +93,7 @@ __all__ = [
     "show_shape",
     "start_of",
     "trace_call",
+    "trace_function",
     "trace_whole",
     "with_mask",
 ]
@@ -190,7 +194,7 @@ def _without_variables(args: Any, options: Any) -> Any:
                 "which training leaves as it is: read it in the `call` of a layer that "
                 "has its layer as an attribute"
             )
-    return filled_in(given, [w.numpy() if s is None else s for w, s in symbols])
+    return filled_in(given, [_value_of(w) if s is None else s for w, s in symbols])
 
 
 def is_whole(value: Any) -> bool:
@@ -203,6 +207,11 @@ def are_arrays(*values: Any) -> bool:
     leaves: list[Any] = []
     pattern(values, leaves, (SymbolicTensor, np.ndarray, np.generic))
     return bool(leaves) and not any(isinstance(x, SymbolicTensor) for x in leaves)
+
+
+def array_of(value: Any) -> np.ndarray:
+    """Return an array as it is, which a tape may have seen, or a new one."""
+    return value if isinstance(value, np.ndarray) else np.asarray(value)
 
 
 class SymbolicTensor(FixedAttributes):
@@ -618,6 +627,9 @@ class Scope:
         if whole is not None:
             return whole
         operands = self._promoted(kind, inputs)
+        if kind == "dense" and operands[1] in self.builder.integers:
+            x, kernel = operands
+            kind, operands = "dense_int8", (x, *self.builder.integers[kernel])
         name = f"{self.name}/{label}"
         return self.builder.apply(kind, operands, attributes, name=name)
 
@@ -867,9 +879,11 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         "_inner",
         "_is_built",
         "_kind",
+        "_line",
         "_named",
         "_own",
         "_owner",
+        "_parametrized",
         "_policy",
         "_policy_said",
         "_policy_used",
@@ -903,6 +917,7 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
     ) -> None:
         self._kind = snake_case(self._called())
         self._named = name is not None
+        self._line = line_outside()  # of the program that makes it
         self.name = automatic_name(self._kind) if name is None else check_name(name)
         self._seed = self._drawn = next_seed()
         self._weight_specs: tuple[WeightSpec, ...] | None = None
@@ -923,6 +938,8 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         self._first_shape: OpenShape | None = None
         self._is_built = False
         self._own: list[WeightTensor] = []  # made by `add_weight`
+        # how weights are computed from parts that the model holds, by name
+        self._parametrized: dict[str, Parametrization] = {}
         self._inner: dict[Any, Any] = {}  # cache of traces of `call`
         self._calls: list[weakref.ref[Node]] = []  # may contain dead references
 
@@ -1053,7 +1070,9 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
             return self.weights
         return [each for each in self.weights if not each.trainable]
 
+    variables = weights
     trainable_variables = trainable_weights
+    non_trainable_variables = non_trainable_weights
 
     @property
     def built(self) -> bool:
@@ -1814,6 +1833,7 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         self._weight_specs = None
         self._is_built = False
         self._own, self._inner, self._values, self._calls = [], {}, {}, []
+        self._parametrized = {}
         for layer in self._sublayers():
             layer._release()
 
@@ -1824,6 +1844,7 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
             "_weight_specs": None,
             "_calls": [],
             "_inner": {},
+            "_parametrized": {},
             "_values": {},
             "_users": 0,
             "_policy_used": False,
@@ -2131,6 +2152,12 @@ class Variable(FixedAttributes):
         made: Constraint | None = self._spec.constraint
         return made
 
+    def __float__(self) -> float:
+        return float(self.numpy())
+
+    def __int__(self) -> int:
+        return int(self.numpy())
+
     def numpy(self) -> np.ndarray:
         """Return a copy of the value.
 
@@ -2207,14 +2234,13 @@ class Variable(FixedAttributes):
         symbol = self.functions.symbol(self)
         if symbol is not None:
             return symbol.__array_ufunc__(ufunc, method, *inputs, **options)
-        arrays = [x.numpy() if isinstance(x, Variable) else x for x in inputs]
-        return getattr(ufunc, method)(*arrays, **options)
+        return getattr(ufunc, method)(*map(_value_of, inputs), **options)
 
     def _apply(self, kind: str, a: Any, b: Any) -> Any:
         """Apply an operator to tensors in a function, and to arrays outside of one."""
         if self.functions.symbol(self) is not None:
             return SymbolicTensor.operators.binary(kind, a, b)
-        return getattr(np, kind)(np.asarray(a), np.asarray(b))
+        return getattr(np, kind)(*(array_of(_value_of(each)) for each in (a, b)))
 
     def __add__(self, other: Any) -> Any:
         return self._apply("add", self, other)
@@ -2254,13 +2280,18 @@ class Variable(FixedAttributes):
 
     def __getitem__(self, key: Any) -> Any:
         symbol = self.functions.symbol(self)
-        return self.numpy()[key] if symbol is None else symbol[key]
+        return _value_of(self)[key] if symbol is None else symbol[key]
 
     def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
         return np.asarray(self.numpy(), dtype)
 
     def __repr__(self) -> str:
         return f"<Variable path={self.path}, shape={self.shape}, dtype={self.dtype}>"
+
+
+def _value_of(value: Any) -> Any:
+    """Return a weight as an array, which a tape may see, and others as they are."""
+    return value.functions.value(value) if isinstance(value, Variable) else value
 
 
 class Place(NamedTuple):
@@ -2404,6 +2435,16 @@ def members(value: Any) -> Iterator[Layer]:
             yield from members(each)
 
 
+def lines_of(layers: Iterable[Layer]) -> dict[str, str]:
+    """Return where the program makes each layer and inner layer, by its path."""
+    return {
+        f"{layer.name}/{path}".rstrip("/"): leaf._line
+        for layer in layers
+        for path, leaf in layer._leaves()
+        if leaf._line
+    }
+
+
 def inner_layers(layer: Layer) -> list[Layer]:
     """Return the direct inner layers of a layer."""
     held = layer._sublayers() or members(list(layer._settings().values()))
@@ -2515,6 +2556,38 @@ def trace_call(
         return values[end]
     # a scalar of the whole batch
     return scope.apply("reshape", (values[end],), {"shape": ()})[0]
+
+
+def trace_function(function: Callable[[Any], Any], scope: Scope, x: int) -> int:
+    """Append a user's function of a layer's tensor, such as an activation, in float32.
+
+    It has no weights, and its result has the shape of the tensor.
+    """
+    builder = scope.builder
+    name = getattr(function, "__name__", type(function).__name__)
+    what = f"layer {scope.name!r}: the activation {name!r}"
+    shape = builder.shape(x)[1:]
+    layer = input_layer(shape, scope.dtype(x))
+    start = Node(layer, (), [(shape, layer.dtype)]).outputs[0]
+    with calling(scope.training, [start]):
+        end = function(start)
+    if not isinstance(end, SymbolicTensor) or end.sample_shape != shape:
+        raise TypeError(
+            f"{what} must return a symbolic tensor of shape {start.shape}, made from "
+            f"its argument, got {end!r}"
+        )
+    check_ends([end], [start], what)
+    calls = calls_to([end])
+    if any(leaf._weight_specs for node in calls for _, leaf in node.layer._leaves()):
+        raise ValueError(f"{what} has weights: call it as a layer of its own")
+    inner = Scope(
+        builder, f"{scope.name}/{name}", {}, training=scope.training, step=scope.step
+    )
+    dtype, builder.compute_dtype = builder.compute_dtype, None
+    values = {start: builder.cast(x, scope.dtype(x))}
+    inner.trace(calls, values, {})
+    builder.compute_dtype = dtype
+    return builder.cast(values[end], builder.dtype(x))
 
 
 def start_of(shape: tuple[int, ...], dtype: str) -> SymbolicTensor:

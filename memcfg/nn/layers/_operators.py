@@ -225,20 +225,28 @@ class Function(Layer):
 
 
 class Filled(Layer):
-    """One number in the shape of a tensor."""
+    """One number in the shape of a tensor, or in samples of other lengths."""
 
-    __slots__ = ("target", "value")
+    __slots__ = ("lengths", "target", "value")
 
     def __init__(
-        self, value: float, target: str = "float32", *, name: str | None = None
+        self,
+        value: float,
+        target: str = "float32",
+        lengths: Sequence[int] | None = None,
+        *,
+        name: str | None = None,
     ) -> None:
         self.value = value
         self.target = target
+        self.lengths = lengths
         super().__init__(name)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op, which does not read the tensor."""
         shape = scope.builder.shape(inputs[0])
+        if self.lengths is not None:
+            shape = (shape[0], *self.lengths)
         if self.target == "int32":
             return filled_with(scope.builder, shape, int(self.value), self.name)
         attributes = {"shape": shape, "value": self.value, "dtype": self.target}

@@ -75,7 +75,7 @@ class _Recurrent(StepByStep, Step):
         kept = self._kept_states([(self.units,)] * self._states)
         return (*result, *kept)
 
-    def _is_fused(self: Any, recurrent_activation: str | None = "sigmoid") -> bool:
+    def _is_fused(self: Any, recurrent_activation: Any = "sigmoid") -> bool:
         """Return whether the fused op computes the layer."""
         return (
             not self.unroll
@@ -305,7 +305,7 @@ class SimpleRNN(SimpleStep, _Recurrent, Layer):
     def __init__(
         self,
         units: int,
-        activation: str | None = "tanh",
+        activation: Any = "tanh",
         use_bias: bool = True,
         kernel_initializer: Any = "glorot_uniform",
         recurrent_initializer: Any = "orthogonal",
@@ -423,8 +423,8 @@ class LSTM(LongStep, _Recurrent, Layer):
     def __init__(
         self,
         units: int,
-        activation: str | None = "tanh",
-        recurrent_activation: str | None = "sigmoid",
+        activation: Any = "tanh",
+        recurrent_activation: Any = "sigmoid",
         use_bias: bool = True,
         kernel_initializer: Any = "glorot_uniform",
         recurrent_initializer: Any = "orthogonal",
@@ -478,7 +478,7 @@ class LSTM(LongStep, _Recurrent, Layer):
             },
         )
 
-    def _is_fused(self, recurrent_activation: str | None = "sigmoid") -> bool:
+    def _is_fused(self, recurrent_activation: Any = "sigmoid") -> bool:
         return super()._is_fused(self.recurrent_activation)
 
 
@@ -545,8 +545,8 @@ class GRU(GatedStep, _Recurrent, Layer):
     def __init__(
         self,
         units: int,
-        activation: str | None = "tanh",
-        recurrent_activation: str | None = "sigmoid",
+        activation: Any = "tanh",
+        recurrent_activation: Any = "sigmoid",
         use_bias: bool = True,
         kernel_initializer: Any = "glorot_uniform",
         recurrent_initializer: Any = "orthogonal",
@@ -600,7 +600,7 @@ class GRU(GatedStep, _Recurrent, Layer):
             },
         )
 
-    def _is_fused(self, recurrent_activation: str | None = "sigmoid") -> bool:
+    def _is_fused(self, recurrent_activation: Any = "sigmoid") -> bool:
         return self.reset_after and super()._is_fused(self.recurrent_activation)
 
     def _recurrent_operands(self, scope: Scope, batch: int) -> list[int]:

@@ -131,7 +131,7 @@ class SimpleRNNCell(SimpleStep, _Cell, Layer):
     def __init__(
         self,
         units: int,
-        activation: str | None = "tanh",
+        activation: Any = "tanh",
         use_bias: bool = True,
         kernel_initializer: Any = "glorot_uniform",
         recurrent_initializer: Any = "orthogonal",
@@ -222,8 +222,8 @@ class LSTMCell(LongStep, _Cell, Layer):
     def __init__(
         self,
         units: int,
-        activation: str | None = "tanh",
-        recurrent_activation: str | None = "sigmoid",
+        activation: Any = "tanh",
+        recurrent_activation: Any = "sigmoid",
         use_bias: bool = True,
         kernel_initializer: Any = "glorot_uniform",
         recurrent_initializer: Any = "orthogonal",
@@ -310,8 +310,8 @@ class GRUCell(GatedStep, _Cell, Layer):
     def __init__(
         self,
         units: int,
-        activation: str | None = "tanh",
-        recurrent_activation: str | None = "sigmoid",
+        activation: Any = "tanh",
+        recurrent_activation: Any = "sigmoid",
         use_bias: bool = True,
         kernel_initializer: Any = "glorot_uniform",
         recurrent_initializer: Any = "orthogonal",

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from memcfg.nn._argument_checks import activation_name, integer, unit_interval
 from memcfg.nn._random import derive_seed, fixed_seed
 from memcfg.nn.initializers import Initializer, get_initializer
+from memcfg.nn.layers._basic import activate
 from memcfg.nn.layers._layer import Layer, Scope, WeightSpec
 
 if TYPE_CHECKING:
@@ -78,11 +79,11 @@ class Step:
 
     __slots__ = ()
 
-    activation: str | None
+    activation: Any
     bias_initializer: Initializer
     dropout: float
     kernel_initializer: Initializer
-    recurrent_activation: str | None
+    recurrent_activation: Any
     recurrent_dropout: float
     recurrent_initializer: Initializer
     units: int
@@ -93,7 +94,7 @@ class Step:
     def _settle(
         self: Any,
         units: int,
-        activation: str | None,
+        activation: Any,
         use_bias: bool,
         initializers: Sequence[Any],
         penalties: dict[str, Any],
@@ -156,9 +157,6 @@ class Step:
         """Append one step: `h` is the state that the recurrent kernel reads."""
         raise NotImplementedError
 
-    def _activated(self: Any, scope: Scope, x: int, activation: str | None) -> int:
-        return x if activation is None else scope.apply(activation, (x,))[0]
-
 
 class SimpleStep(Step):
     """A step of `SimpleRNN`."""
@@ -172,7 +170,7 @@ class SimpleStep(Step):
     ) -> Sequence[int]:
         (product,) = scope.apply("dense", (h, scope.weights["recurrent_kernel"]))
         (total,) = scope.apply("add", (z, product))
-        return (self._activated(scope, total, self.activation),)
+        return (activate(scope, total, self.activation),)
 
 
 class LongStep(Step):
@@ -196,11 +194,11 @@ class LongStep(Step):
         kinds = [self.recurrent_activation] * 4
         kinds[2] = self.activation
         i, f, g, o = (
-            self._activated(scope, part, kind)
+            activate(scope, part, kind)
             for part, kind in zip(split(scope, total, 4), kinds, strict=True)
         )
         (c,) = scope.apply("dual_product", (f, states[1], i, g))
-        squashed = self._activated(scope, c, self.activation)
+        squashed = activate(scope, c, self.activation)
         (new,) = scope.apply("multiply", (o, squashed))
         return new, c
 
@@ -247,9 +245,7 @@ class GatedStep(Step):
             (product,) = scope.apply("dense", (h, gates))
             rz, rr = split(scope, product, 2)
         update, reset = (
-            self._activated(
-                scope, scope.apply("add", pair)[0], self.recurrent_activation
-            )
+            activate(scope, scope.apply("add", pair)[0], self.recurrent_activation)
             for pair in ((xz, rz), (xr, rr))
         )
         if self.reset_after:
@@ -258,5 +254,5 @@ class GatedStep(Step):
             (held,) = scope.apply("multiply", (reset, h))
             (inner,) = scope.apply("dense", (held, last))
         (total,) = scope.apply("add", (xh, inner))
-        candidate = self._activated(scope, total, self.activation)
+        candidate = activate(scope, total, self.activation)
         return scope.apply("mix", (update, states[0], candidate))

@@ -5,12 +5,16 @@ reduces it, except in a loss, such as one of `Model.add_loss`. Weights, and what
 computed from them alone, have no batch, and numbers and arrays beside tensors are
 constants. Results have no mask, as in Keras 3. Comparisons and tests return float32, 1
 where the condition holds and 0 elsewhere. Ops that make arrays give those of NumPy.
+
+`image` has the ops of images; Keras's namespaces `linalg`, `nn` and `numpy` are this
+module.
 """
 
 # ruff: noqa: A004  (Keras's names)
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 from memcfg.nn._keras_names import absent
@@ -44,6 +48,7 @@ from memcfg.nn.activations import (
     tanh_shrink,
     threshold,
 )
+from memcfg.nn.ops import image as image
 from memcfg.nn.ops._along_axes import (
     all,
     allclose,
@@ -707,6 +712,8 @@ __all__ = [
     "zeros",
     "zeros_like",
 ]
+
+linalg = nn = numpy = sys.modules[__name__]
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
     __getattr__ = absent(__name__)

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from memcfg.nn._argument_checks import constant
-from memcfg.nn.layers import SymbolicTensor
+from memcfg.nn._argument_checks import constant, integer
+from memcfg.nn.layers._layer import SymbolicTensor, Variable, current_call
 from memcfg.nn.layers._operators import Filled
 from memcfg.nn.ops._declaring import described
 from memcfg.nn.ops._shapes import broadcast_to, reshape, stack
@@ -64,8 +64,17 @@ def array(x: Any, dtype: str | None = None) -> Any:
 
 @described
 def convert_to_tensor(x: Any, dtype: str | None = None) -> Any:
-    """Return an array of numbers, or a symbolic tensor as it is."""
-    return array(x, dtype)
+    """Return an array of numbers, which a tape sees, or a symbolic tensor as it is."""
+    if isinstance(x, SymbolicTensor):
+        return x
+    return Variable.functions.watched(x if _is_seen(x, dtype) else array(x, dtype))
+
+
+def _is_seen(x: Any, dtype: Any) -> bool:
+    """Return whether a tape has made an array of the dtype."""
+    if type(x) in (np.ndarray, list, tuple) or not isinstance(x, np.ndarray):
+        return False
+    return dtype is None or x.dtype == dtype
 
 
 @described
@@ -166,10 +175,30 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Any:
     return np.tri(N, M, k, dtype=dtype or np.float32)
 
 
+def _filled(shape: Any, value: Any, dtype: Any) -> Any:
+    """Return an array, or a tensor of the `call` if the shape begins with None."""
+    if not isinstance(shape, list | tuple) or None not in shape:
+        return (
+            _array(np.full(shape, value), None)
+            if dtype is None
+            else np.full(shape, value, dtype)
+        )
+    call = current_call()
+    if call is None or shape[0] is not None or None in shape[1:]:
+        raise ValueError(
+            f"a length of None is that of the batch, in a `call` and in the first "
+            f"place of a shape: got {tuple(shape)}"
+        )
+    whole = dtype is not None and np.dtype(dtype).kind in "iu"
+    lengths = tuple(integer(each, "a length") for each in shape[1:])
+    number = constant(value, "the number")
+    return Filled(number, "int32" if whole else "float32", lengths)(call.starts[0])
+
+
 @described
 def zeros(shape: Any, dtype: Any = None) -> Any:
-    """Return an array of zeros."""
-    return np.zeros(shape, dtype or np.float32)
+    """Return zeros; in a `call`, the first length may be that of the batch, None."""
+    return _filled(shape, 0, dtype or np.float32)
 
 
 empty = zeros
@@ -177,14 +206,14 @@ empty = zeros
 
 @described
 def ones(shape: Any, dtype: Any = None) -> Any:
-    """Return an array of ones."""
-    return np.ones(shape, dtype or np.float32)
+    """Return ones; in a `call`, the first length may be that of the batch, None."""
+    return _filled(shape, 1, dtype or np.float32)
 
 
 @described
 def full(shape: Any, fill_value: Any, dtype: Any = None) -> Any:
-    """Return an array of one number."""
-    return _array(np.full(shape, fill_value), dtype)
+    """Return one number in a shape, which may begin with None as that of `ones`."""
+    return _filled(shape, fill_value, dtype)
 
 
 @described

@@ -53,6 +53,40 @@ __all__ = [
 
 # Parameters in numpydoc's form, by name, or by op and name where ops differ.
 _TEXTS = """
+antialias : bool, default False
+    Whether an image that is made smaller is smoothed.
+bottom_cropping : int, optional
+    How many rows below to cut off.
+bottom_padding : int, optional
+    How many rows below to add.
+crop_to_aspect_ratio : bool, default False
+    Whether images are cropped to the aspect ratio before.
+fill_mode : str, default "constant"
+    Must be ``"constant"``.
+resize.fill_value : float, default 0.0
+    The value of what is padded.
+filter_sigma : float, default 1.5
+    Its standard deviation in pixels.
+filter_size : int, default 11
+    The size of the Gaussian window.
+image1 : SymbolicTensor
+    Images (height, width, channels), or a batch of them.
+image2 : SymbolicTensor
+    The images to compare with, of the same shape.
+images : SymbolicTensor
+    Images (height, width, channels), or a batch of them.
+interpolation : str, default "bilinear"
+    As of the layer `Resizing`.
+k1 : float, default 0.01
+    The first constant of the paper.
+k2 : float, default 0.03
+    The second constant of the paper.
+gaussian_blur.kernel_size : int or tuple of int, default (3, 3)
+    The width and the height of the window.
+left_cropping : int, optional
+    How many columns on the left to cut off.
+left_padding : int, optional
+    How many columns on the left to add.
 M : int, optional
     The number of columns; by default N.
 N : int
@@ -279,6 +313,8 @@ fold.output_size : int or tuple of int
     The height and width of the images.
 output_size : int or tuple of int
     The lengths of the result, without batch and channels.
+pad_to_aspect_ratio : bool, default False
+    Whether images are padded to the aspect ratio before.
 pad_width : int or sequence of (int, int)
     Lengths before and after, for each axis; those of the batch are 0.
 conv.padding : str, default "valid"
@@ -318,6 +354,10 @@ repeats : int or sequence of int
     How often to repeat, for each axis.
 retstep : bool, default False
     Whether to return the distance of the numbers, too.
+right_cropping : int, optional
+    How many columns on the right to cut off.
+right_padding : int, optional
+    How many columns on the right to add.
 rtol : float, default 1e-5
     The tolerance relative to x2.
 dot_product_attention.scale : float, optional
@@ -338,8 +378,28 @@ shift : int or sequence of int
     The places by which elements move.
 side : str, default "left"
     ``"left"`` or ``"right"`` of equal elements.
+sigma : float or tuple of float, default (1.0, 1.0)
+    The standard deviations in pixels, of the width and the height.
+resize.size : int or tuple of int
+    The height and the width of the result.
+size : int or tuple of int
+    The size of a patch.
 sorted : bool, default False
     Accepted for Keras's programs; the result is the same.
+extract_patches.strides : int or tuple of int, optional
+    The steps between patches; by default their size.
+extract_patches_3d.strides : int or tuple of int, optional
+    The steps between patches; by default their size.
+target_height : int, optional
+    The height of the result.
+target_width : int, optional
+    The width of the result.
+top_cropping : int, optional
+    How many rows above to cut off.
+top_padding : int, optional
+    How many rows above to add.
+volumes : SymbolicTensor
+    Volumes (depth, height, width, channels), or a batch of them.
 nonzero.x : array_like
     The array.
 unique.axis : int, optional

@@ -288,10 +288,12 @@ def less_equal(x1: Any, x2: Any) -> Any:
 
 @documented
 def cast(x: Any, dtype: str) -> Any:
-    """Convert the elements to another dtype."""
+    """Convert the elements to another dtype; bool is 1 for elements other than 0."""
+    if dtype in ("bool", bool):
+        return binary("not_equal", x, 0)
     if dtype not in ("float32", "bfloat16", "int32"):
         raise ValueError(
-            f"cast: dtype must be float32, bfloat16 or int32, got {dtype!r}"
+            f"cast: dtype must be float32, bfloat16, int32 or bool, got {dtype!r}"
         )
     return Function("cast", {"dtype": dtype})(x)
 

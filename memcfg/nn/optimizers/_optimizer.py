@@ -9,6 +9,7 @@ See docs/decisions/0034-accumulation-in-one-program.md.
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import re
 import weakref
@@ -22,6 +23,13 @@ from memcfg.errors import WeightsError
 from memcfg.nn._argument_checks import integer, nonnegative, real
 from memcfg.nn._attributes import FixedAttributes, automatic_name, check_name, constant
 from memcfg.nn.exchange._configs import Configured
+from memcfg.nn.optimizers._own_updates import (
+    HeldVariable,
+    add_state,
+    current_iterations,
+    declared,
+    trace_update,
+)
 from memcfg.nn.optimizers.schedules import LearningRateSchedule, deserialize, serialize
 from memcfg.ops import op_type
 
@@ -323,7 +331,10 @@ class Optimizer(FixedAttributes, Configured):
 
     @property
     def iterations(self) -> int:
-        """The number of updates that this optimizer has made."""
+        """The number of updates made so far; in `update_step`, a tensor of float32."""
+        traced: Any = current_iterations()
+        if traced is not None:
+            return traced  # type: ignore[no-any-return]
         return self._iterations.value // (self.gradient_accumulation_steps or 1)
 
     def exclude_from_weight_decay(
@@ -368,7 +379,138 @@ class Optimizer(FixedAttributes, Configured):
 
     def _slots(self, shape: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
         """Return the shapes of a weight's state tensors by slot."""
+        if self.updates_itself:
+            made = declared(self, HeldVariable("weight", shape))
+            return {each.path: each.shape for each in made}
         return dict.fromkeys(self.slots, shape)
+
+    # Of users' own classes, with Keras's names
+
+    @property
+    def updates_itself(self) -> bool:
+        """Whether the class has an `update_step` of the user's."""
+        return type(self).update_step is not Optimizer.update_step
+
+    built = False  # `build` is called for each weight
+
+    def build(self, variables: Sequence[Any]) -> None:
+        """Make the state of weights; a subclass with an `update_step` overrides this.
+
+        Parameters
+        ----------
+        variables : sequence of Variable
+            The weights. `build` is called for one at a time.
+        """
+
+    def add_variable_from_reference(
+        self,
+        reference_variable: Any,
+        name: str | None = None,
+        initializer: Any = "zeros",
+    ) -> Any:
+        """Return a state tensor of the shape of a weight, in `build`.
+
+        Parameters
+        ----------
+        reference_variable : Variable
+            The weight.
+        name : str, optional
+            The name of the state.
+        initializer : {"zeros", "ones"}, default "zeros"
+            The first value.
+
+        Returns
+        -------
+        Variable
+            The state.
+        """
+        return add_state(reference_variable, name, initializer)
+
+    def add_optimizer_variables(
+        self, trainable_variables: Sequence[Any], name: Any, initializer: Any = "zeros"
+    ) -> Any:
+        """Return state tensors of weights, in `build`.
+
+        Parameters
+        ----------
+        trainable_variables : sequence of Variable
+            The weights.
+        name : str or sequence of str
+            The name of the state, or the names of several.
+        initializer : {"zeros", "ones"}, or sequence of them, default "zeros"
+            The first values.
+
+        Returns
+        -------
+        list of Variable, or tuple of such lists
+            The states, for each name.
+        """
+        names = [name] if isinstance(name, str) else list(name)
+        several = not isinstance(initializer, str)
+        firsts = initializer if several else [initializer] * len(names)
+        made = tuple(
+            [add_state(each, label, first) for each in trainable_variables]
+            for label, first in zip(names, firsts, strict=True)
+        )
+        return made[0] if isinstance(name, str) else made
+
+    def update_step(self, gradient: Any, variable: Any, learning_rate: Any) -> None:
+        """Update a weight; a subclass overrides this to be an optimizer of its own.
+
+        Parameters
+        ----------
+        gradient : SymbolicTensor
+            The gradient of the weight.
+        variable : Variable
+            The weight, which `assign`, `assign_add` and `assign_sub` change.
+        learning_rate : SymbolicTensor
+            The learning rate of this step.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} must define update_step(gradient, variable, "
+            "learning_rate)"
+        )
+
+    def _get_variable_index(self, variable: Any) -> int:
+        """Return the place of a weight among those of `build`."""
+        del variable
+        return 0
+
+    def assign(self, variable: Any, value: Any) -> None:
+        """Replace the value of a weight or a state, in `update_step`.
+
+        Parameters
+        ----------
+        variable : Variable
+            The weight or the state.
+        value : SymbolicTensor
+            The new value.
+        """
+        variable.assign(value)
+
+    def assign_add(self, variable: Any, value: Any) -> None:
+        """Add to a weight or a state, in `update_step`.
+
+        Parameters
+        ----------
+        variable : Variable
+            The weight or the state.
+        value : SymbolicTensor
+            What is added.
+        """
+        variable.assign_add(value)
+
+    def assign_sub(self, variable: Any, value: Any) -> None:
+        """Subtract from a weight or a state, in `update_step`.
+
+        Parameters
+        ----------
+        variable : Variable
+            The weight or the state.
+        value : SymbolicTensor
+            What is subtracted.
+        """
+        variable.assign_sub(value)
 
     def _slots_of(self, weight: Weight) -> dict[str, tuple[int, ...]]:
         """Return the shapes of a weight's state tensors, which its name may decide."""
@@ -376,7 +518,9 @@ class Optimizer(FixedAttributes, Configured):
 
     def _first(self, slot: str) -> float:
         """Return the initial value of a slot's elements."""
-        del slot
+        if self.updates_itself:
+            made = declared(self, HeldVariable("weight", ()))
+            return next((each.first for each in made if each.path == slot), 0.0)
         return 0.0
 
     @property
@@ -436,7 +580,7 @@ class Optimizer(FixedAttributes, Configured):
         if self.clipnorm is not None or self.global_clipnorm is not None:
             name = "global_clipnorm" if self.clipnorm is None else "clipnorm"
             return f"{name} needs the norm of whole gradients"
-        if type(self)._update is not Optimizer._update:
+        if type(self)._update is not Optimizer._update or self.updates_itself:
             return f"{type(self).__name__} computes with whole weights"
         return ""
 
@@ -563,6 +707,8 @@ class Optimizer(FixedAttributes, Configured):
         shared: Mapping[str, int],
     ) -> list[int]:
         """Append the update of a weight; return the new values of it and its slots."""
+        if self.updates_itself:
+            return trace_update(self, updates, name, operands)
         label = f"{self.kind}/{name}"
         slots = [updates.state[f"{label}/{slot}"] for slot in self.slots]
         inputs = [*operands, *slots]
@@ -840,7 +986,11 @@ class Optimizer(FixedAttributes, Configured):
     def _own_settings(self) -> list[str]:
         """Return the names of the settings that are not common to all optimizers."""
         shared = {*_DEFAULTS, "name", "learning_rate"}
-        return [key for key in FixedAttributes._settings(self) if key not in shared]
+        given = FixedAttributes._settings(self)
+        if self.updates_itself:  # its attributes are also those of `build`
+            known = inspect.signature(type(self).__init__).parameters
+            return [key for key in given if key in known and key not in shared]
+        return [key for key in given if key not in shared]
 
     def _settings(self) -> dict[str, Any]:
         rate = self._learning_rate

@@ -12,7 +12,7 @@ from memcfg._caller import outside
 from memcfg.nn._argument_checks import real
 from memcfg.nn.layers import Softmax
 from memcfg.nn.losses import get_loss
-from memcfg.nn.metrics import get_metric
+from memcfg.nn.metrics import get_metric, is_by_output
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -42,6 +42,11 @@ class Goals(NamedTuple):
     metrics: Any
     weighted_metrics: Any
     updates_itself: bool = False  # whether a metric has a user's `update_state`
+
+    @property
+    def are_none(self) -> bool:
+        """Whether there are neither losses nor metrics."""
+        return not any(map(_flat, (self.loss, self.metrics, self.weighted_metrics)))
 
 
 class Term(NamedTuple):
@@ -107,14 +112,9 @@ def check_goals(
 ) -> Goals:
     """Check losses and metrics as far as possible without a network."""
     others = metrics or weighted_metrics or loss_weights is not None
-    if not _flat(loss) and not (required and others):
-        if others:
-            raise ValueError(
-                "without a loss, metrics are updated by train_step: set them as "
-                "attributes of the model"
-            )
-        return Goals(None, None, None, None)
-    if not _flat(loss):
+    if not _flat(loss) and loss_weights is not None and not required:
+        raise ValueError("loss_weights are weights of the losses, and there are none")
+    if not _flat(loss) and required and others:
         raise no_loss()
     if any(isinstance(each, str) for each in _flat(loss_weights)):
         raise TypeError(
@@ -127,7 +127,8 @@ def check_goals(
             raise TypeError(f"{name} is a list such as ['accuracy'], not {each!r}")
     flat = _flat([metrics, weighted_metrics])
     own = any(getattr(each, "updates_itself", False) for each in flat)
-    return Goals(_mapped(loss), loss_weights, metrics, weighted_metrics, own)
+    loss = _mapped(loss) if _flat(loss) else None
+    return Goals(loss, loss_weights, metrics, weighted_metrics, own)
 
 
 def no_loss() -> TypeError:
@@ -290,10 +291,17 @@ class _Resolution:
                 raise ValueError(f"duplicate metric in {names!r}")
             for each in of:
                 tensor, target = self._outputs[output], self._targets.get(output)
+                if self._goals.loss is None and is_by_output(each, tensor):
+                    raise ValueError(
+                        f"without a loss it is not known whether {each!r} compares "
+                        "labels or one-hot targets: pass a metric, such as "
+                        "SparseCategoricalAccuracy()"
+                    )
                 metric = get_metric(each, tensor, target)
                 wanted = metric.target(tensor)
                 metric.check_logged(tensor)
-                if wanted is not None or target is None:
+                known = wanted is None and target is not None
+                if not known and self._goals.loss is not None:
                     self._note(output, wanted, metric.name)
                 single = len(self._names) == 1
                 name = metric.name if single else f"{self._names[output]}_{metric.name}"

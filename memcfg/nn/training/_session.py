@@ -101,6 +101,7 @@ if TYPE_CHECKING:
     from memcfg.plan import Plan, Policy
     from memcfg.runtime import MemoryReport
     from memcfg.runtime._program import Program
+    from memcfg.timeline import MemoryTimeline
 
 __all__ = ["Session", "device_of"]
 
@@ -412,16 +413,33 @@ class Session:
 
         If ranks have parts of it, they are put together.
         """
+        computed = self._spec.network.computed.get(name)
         with self.lock.turn():
+            if computed is not None:
+                parts = [self.read(each) for each in computed.parts]
+                return computed.by.compute(parts, computed.weight.shape)
             if self.has_part(name):
                 assert self.peers is not None  # only the rank of the model reads whole
                 return self._parts.join(name, self.peers.read_parts(name))
             return self.read_own(name)
 
     def write(self, name: str, value: Floats) -> None:
-        """Overwrite a value on all ranks; the array must not change afterwards."""
+        """Overwrite a value on all ranks; the array must not change afterwards.
+
+        Raises ValueError for a weight that is computed from parts, if there are none
+        for the value.
+        """
+        computed = self._spec.network.computed.get(name)
         with self.lock.turn():
-            if self.peers is None:
+            if computed is not None:
+                before = [self.read(each) for each in computed.parts]
+                try:
+                    after = computed.by.split(value, before)
+                except ValueError as error:
+                    raise ValueError(f"{name!r}: {error}") from None
+                for part, each in zip(computed.parts, after, strict=True):
+                    self.write(part, each)
+            elif self.peers is None:
                 self.write_own(name, value)
             else:
                 self.peers.write_all(name, value)
@@ -1156,6 +1174,16 @@ class Session:
         self._user = ref(threading.current_thread())
         report = self.executor.memory_report(key.label, verify=verify)
         return replace(report, fallbacks=tuple(map(str, self.fallbacks_in_force())))
+
+    def memory_timeline(self, key: ProgramKey, *, verify: bool) -> MemoryTimeline:
+        """Return who has which bytes when; the caller holds the lock, as above."""
+        if verify and key.ranks > 1:
+            raise RuntimeError(
+                f"{key.label!r} runs on all ranks together: verify=False draws its plan"
+            )
+        self._active = None
+        self._user = ref(threading.current_thread())
+        return self.executor.memory_timeline(key.label, verify=verify)
 
     # Steps
 

@@ -310,6 +310,7 @@ class _Trace:
         self.names = input_names("x", len(network.inputs))
         self.builder = Builder(f"{spec.name}, {key.label}", self._reserved())
         self.builder.training = self.training
+        self.builder.lines = network.lines
         self.builder.compute_dtype = "float32"  # layers set their own
         self.held: dict[str, int] = {}  # weights, or this rank's parts of them
         self.weights: dict[str, int] = {}  # whole ones, which layers read
@@ -381,7 +382,7 @@ class _Trace:
             )
 
     def _gather_weights(self) -> None:
-        """Trace the whole weights of which this rank has parts."""
+        """Trace the whole weights of which there are parts, here or on each rank."""
         self.weights |= self.held
         for name, weight in self.spec.parts.whole.items():
             if name in self.held:
@@ -393,6 +394,13 @@ class _Trace:
                     "forward",
                     {"shape": weight.shape, "alone": True},
                 )[0]
+        builder = self.builder
+        dtype, builder.compute_dtype = builder.compute_dtype, None
+        for name, each in self.spec.network.computed.items():
+            parts = [self.weights[part] for part in each.parts]
+            shape = each.weight.shape
+            self.weights[name] = each.by.trace(builder, parts, shape, name)
+        builder.compute_dtype = dtype
 
     def _input(self, name: str, shape: tuple[int, ...], dtype: str) -> int:
         return self.builder.tensor(name, shape, dtype, role="input")
@@ -461,6 +469,11 @@ class _Trace:
             network.aliases.get(name, name): tensor
             for name, tensor in (scope.rewritten or {}).items()
         }
+        for name in self.rewritten.keys() & network.computed:
+            raise ValueError(
+                f"the model holds parts of {name!r}, which a layer around it replaces "
+                "in training: leave this weight out"
+            )
         return [self.builder.cast(values[each], "float32") for each in network.outputs]
 
     def distinct_masks(self) -> list[int]:
@@ -582,9 +595,11 @@ class _Trace:
 
     def _penalties(self) -> list[int]:
         """Trace weight regularizers, and activity regularizers as batch means."""
+        network = self.spec.network
+        computed = [each.weight for each in network.computed.values()]
         result = [
             weight.regularizer.trace(self.builder, self._read(weight))
-            for weight in self.spec.network.weights
+            for weight in (*network.weights, *computed)
             if weight.regularizer is not None
             if weight.trainable
             if weight.name not in self.spec.frozen

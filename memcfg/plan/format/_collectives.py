@@ -1,7 +1,7 @@
-"""Collectives of a plan: which ops they are, and how long they take on a link.
+"""Ops of a plan that may run beside compute: collectives, and reads of files.
 
-An op whose type is a collective runs on the queue ``"network"``, in the order of the
-plan's actions. Its seconds are those of the graph's link, not of the op.
+They run on the queue ``"network"``, in the order of the plan's actions. The seconds of
+a collective are those of the graph's link, not of the op.
 """
 
 from __future__ import annotations
@@ -10,33 +10,41 @@ from typing import TYPE_CHECKING
 
 from memcfg.graph import NOMINAL_LINK
 from memcfg.ops.collectives import COLLECTIVES
+from memcfg.ops.sections import BESIDE, READS
 from memcfg.plan.format._actions import Compute
 
 if TYPE_CHECKING:
     from memcfg.graph import Graph, Op
     from memcfg.plan.format._plan import Plan
 
-NETWORK = "network"  # the queue of collectives
-_TYPES = frozenset(COLLECTIVES)
+NETWORK = "network"  # the queue of ops beside compute
+_TYPES = frozenset(BESIDE)
+
+
+def runs_beside(op: Op) -> bool:
+    """Return whether an op may run beside compute, on a queue of its own."""
+    return op.type in _TYPES
 
 
 def is_collective(op: Op) -> bool:
     """Return whether an op is a collective of the ranks of a group."""
-    return op.type in _TYPES
+    return op.type in COLLECTIVES
 
 
-def has_collectives(graph: Graph) -> bool:
-    """Return whether an op of the graph is a collective."""
+def any_beside(graph: Graph) -> bool:
+    """Return whether an op of the graph may run beside compute."""
     return any(op.type in _TYPES for op in graph.ops)
 
 
-def link_seconds(graph: Graph, op: Op) -> float:
-    """Return the seconds of a collective on the graph's link, or on a nominal one.
+def beside_seconds(graph: Graph, op: Op) -> float:
+    """Return the seconds of a read, or of a collective on the graph's link.
 
-    They are the link's latency and the time of the bytes that a rank sends in the
+    The latter are the link's latency and the time of the bytes that a rank sends in the
     algorithms of lowest bandwidth (Thakur et al., "Optimization of Collective
     Communication Operations in MPICH", 2005).
     """
+    if op.type in READS:
+        return op.seconds
     link = graph.link or NOMINAL_LINK
     rate = link.bytes_per_second
     return link.seconds + (_sent(graph, op) / rate if rate else 0.0)

@@ -60,11 +60,12 @@ _OPERANDS = {
 _TENSORS = ("tensor", "output", "input")  # operands that are tensor ids
 
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast")
+_BESIDE = (*COLLECTIVES, "read_section", "read_codes")  # that may run beside compute
 
 _WORD = 4  # bytes of a float32
 _HEADER = 64  # bytes that a lossless encoding may exceed the tensor by
 _BITS = {"fp16": 16, "fp8": 8, "group2": 2, "group4": 4, "group8": 8, "mask": 1}
-_LOSSLESS = ("csr", "planes_zstd", "rle", "zvc")
+_LOSSLESS = ("codebook", "csr", "planes_zstd", "rle", "zvc")
 _LOSSY = (*_BITS, "fp10")
 
 _MOST = 1000  # reported violations; a plan of n actions can have n * n
@@ -460,9 +461,10 @@ class _Judge:
         op = self.graph.ops[action.op]
         starts = isinstance(action, Start)
         self.where += f" ({'start' if starts else 'compute'} {_quoted(op.name)})"
-        if starts and op.type not in COLLECTIVES:
+        if starts and op.type not in _BESIDE:
             self.blame(
-                f"the op is started and is {_quoted(op.type)}, which is no collective"
+                f"the op is started and is {_quoted(op.type)}, which is neither a "
+                "collective nor a read of a file"
             )
         if action.op in self.computed:
             self.check_recomputed(op)
@@ -579,7 +581,7 @@ class _Judge:
         if tensor not in self.buffers:
             self.blame(f"reads {self.name(tensor)}, which is not resident")
         elif self.started and self.coming[tensor]:  # later collectives may read it
-            if op is None or op.type not in COLLECTIVES:
+            if op is None or op.type not in _BESIDE:
                 self.blame(
                     f"reads {self.name(tensor)}, whose collective was not waited for"
                 )
@@ -612,7 +614,7 @@ class _Judge:
             )
         if self.copies and self.on_its_way(source):
             self.blame(f"overwrites {self.name(source)} while it is being copied")
-        if op.type not in COLLECTIVES:
+        if op.type not in _BESIDE:
             self.check_untouched(source, "overwrites")
         if output in self.buffers:
             self.blame(f"{self.name(output)} has a buffer already")
@@ -923,7 +925,7 @@ def _check_times(graph: Graph, plan: Plan) -> Iterator[str]:
         if not isinstance(action, Compute) or not 0 <= action.op < len(graph.ops):
             continue  # reported by `_Judge`
         op = graph.ops[action.op]
-        if op.type in COLLECTIVES:
+        if op.type in _BESIDE:
             continue
         taken = op.seconds
         if action.algorithm is not None:

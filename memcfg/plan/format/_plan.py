@@ -408,15 +408,15 @@ def _copies(plan: Plan) -> list[Row]:
     return rows
 
 
-def _collectives(plan: Plan) -> list[Row]:
+def _beside(plan: Plan) -> list[Row]:
     rows = []
     if plan.predicted.stall_seconds and not plan.predicted.moved_bytes:
-        words = "of that time ops wait for collectives"
+        words = "of that time compute waits for ops beside it"
         stall = _milliseconds(plan.predicted.stall_seconds)
         rows.append(Row("stall", stall, tuple(words.split())))
     if started := sum(isinstance(action, Start) for action in plan.actions):
-        words = f"{started} collectives run beside compute"
-        rows.append(Row("network", "", tuple(words.split())))
+        words = f"{started} ops run beside compute: collectives or reads"
+        rows.append(Row("beside", "", tuple(words.split())))
     return rows
 
 
@@ -444,7 +444,7 @@ def _costs(plan: Plan) -> list[Row]:
         words = "codecs, which do not restore the same bits"
         rows.append(Row("lossy", "", (f"{', '.join(plan.lossy)}:", *words.split())))
     rows += _copies(plan)
-    rows += _collectives(plan)
+    rows += _beside(plan)
     codes = [each for each in plan.actions if isinstance(each, Encode)]
     if codes:
         names = ", ".join(dict.fromkeys(code.codec for code in codes))
@@ -466,7 +466,7 @@ def _time(plan: Plan) -> Row:
     first = seconds - again
     extra = f"recomputation adds {again / first:.1%}" if first > 0 else ""
     if extra and plan.predicted.stall_seconds:
-        what = "copies" if plan.predicted.moved_bytes else "collectives"
+        what = "copies" if plan.predicted.moved_bytes else "waits"
         extra += f", {what} {plan.predicted.stall_seconds / first:.1%}"
     if extra and plan.predicted.codec_seconds:
         extra += f", codecs {plan.predicted.codec_seconds / first:.1%}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.errors import PlanError
+from memcfg.graph import NOMINAL_COPY
 from memcfg.plan.format._actions import (
     Alias,
     Alloc,
@@ -30,7 +31,7 @@ from memcfg.plan.format._clock import (
     encode_seconds,
     lane_seconds,
 )
-from memcfg.plan.format._collectives import NETWORK, is_collective, link_seconds
+from memcfg.plan.format._collectives import NETWORK, beside_seconds, runs_beside
 from memcfg.plan.format._place import Buffer, plan_offsets
 from memcfg.plan.format._tier_choice import ENCODES, HEADER, Life, assign
 from memcfg.units import ALIGNMENT, align_up
@@ -136,7 +137,7 @@ def simulate(
         If an action names a tensor, op or algorithm that the graph does not have, or a
         buffer that does not exist at that action.
     """
-    usage = _Usage(graph, plan)
+    usage = Usage(graph, plan)
     usage.follow()
     held = _copies(graph, plan)
     schedule = _schedule(graph, plan, bandwidth or {})
@@ -150,7 +151,7 @@ def simulate(
     ]
     moved = [
         -(-nbytes // plan.alignment) * plan.alignment
-        for nbytes in _moved(graph, plan).values()
+        for nbytes in moved_bytes(graph, plan).values()
     ]
     coding = [
         each.end - each.begin
@@ -181,7 +182,7 @@ def buffers_at_ops(
     Each item is the index of the action, the op, and the (offset, end) of each buffer,
     ascending.
     """
-    usage = _Usage(graph, plan)
+    usage = Usage(graph, plan)
     for index, action in enumerate(plan.actions):
         if isinstance(action, Compute) and action.op in ops:
             usage.follow(index + 1)
@@ -189,7 +190,13 @@ def buffers_at_ops(
             yield index, action.op, [(begin, begin + size) for begin, size in spans]
 
 
-class _Usage:
+def tier_rates(graph: Graph) -> dict[str, float]:
+    """Map tiers to bytes per second: the device's, or nominal ones."""
+    stated = {tier.name: tier.bytes_per_second for tier in graph.tiers}
+    return {**NOMINAL_COPY, **stated}
+
+
+class Usage:
     """The buffers of the arena and their statistics while the actions are followed."""
 
     def __init__(self, graph: Graph, plan: Plan) -> None:
@@ -306,7 +313,7 @@ class _Usage:
         seconds, nbytes = op.seconds, op.scratch_bytes
         if algorithm is not None:
             seconds, nbytes = cost_of(op, algorithm)
-        if is_collective(op):
+        if runs_beside(op):
             seconds = 0.0
         size = -(-nbytes // self.plan.alignment) * self.plan.alignment
         load = self._live + size
@@ -402,7 +409,7 @@ def _encodings(plan: Plan) -> dict[int, int]:
     return ends
 
 
-def _moved(graph: Graph, plan: Plan) -> dict[int, int]:
+def moved_bytes(graph: Graph, plan: Plan) -> dict[int, int]:
     """Map each swap action to the bytes that it moves."""
     result: dict[int, int] = {}
     coded: dict[tuple[int, str], int] = {}  # bytes of the copies on tiers
@@ -493,14 +500,14 @@ def _schedule(
     ends: dict[int, float] = {}  # action of a copy -> when it ends
     codecs: dict[int, str] = {}  # encoded tensor -> codec
     away: dict[tuple[int, str], str | None] = {}  # tensor and tier of a copy -> codec
-    moved = _moved(graph, plan)
+    moved = moved_bytes(graph, plan)
     schedule: list[Scheduled] = []
     for index, action in enumerate(plan.actions):
         queue, begin, end = "compute", clock.now, None
         match action:
-            case Compute(op) if is_collective(graph.ops[op]):
+            case Compute(op) if runs_beside(graph.ops[op]):
                 queue = NETWORK
-                begin, end = _meet(clock, link_seconds(graph, graph.ops[op]), action)
+                begin, end = _meet(clock, beside_seconds(graph, graph.ops[op]), action)
                 ends[index] = end
             case Compute(op, algorithm):
                 clock.now += cost_of(graph.ops[op], algorithm)[0]

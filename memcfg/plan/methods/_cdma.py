@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from memcfg.errors import PlanError
 from memcfg.plan.format._actions import Action, Encode, SwapOut
 from memcfg.plan.format._codec_bytes import LOSSY, SPARSE, code_bytes
-from memcfg.plan.format._simulate import simulate, with_tiers
+from memcfg.plan.format._simulate import simulate, tier_rates, with_tiers
 from memcfg.plan.format._tier_choice import ENCODES, tiers_of
 from memcfg.plan.methods._vdnn import vdnn_all
 from memcfg.plan.search._full_tiers import TierFullError, beyond_limits, within_tiers
 from memcfg.plan.search._policy import is_lossless
-from memcfg.plan.search._request import by_tier, tier_rates
+from memcfg.plan.search._request import by_tier
 from memcfg.plan.search.swaps._sparsity import RECTIFIED, Densities
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.plan.format._actions import Compute
-from memcfg.plan.format._collectives import has_collectives
+from memcfg.plan.format._collectives import any_beside
 from memcfg.plan.search._exact import Exact, fastest
 from memcfg.plan.search._full_tiers import limits_of, within_tiers
 from memcfg.plan.search._overlap import overlapped
@@ -185,7 +185,7 @@ class _Plans:
         graph = self._request.graph
         if best is None or may_leave(graph) or names_algorithms(best):
             return best
-        if has_collectives(graph):  # for which no time is proven
+        if any_beside(graph):  # for which no time is proven
             return best
         if any(plan.gap == 0 for plan in fitting):
             predicted = replace(best.predicted, optimality_gap=0.0)

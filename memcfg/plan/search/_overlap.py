@@ -27,9 +27,9 @@ from memcfg.plan.format._actions import (
 )
 from memcfg.plan.format._clock import Clock, cost_of
 from memcfg.plan.format._collectives import (
-    has_collectives,
-    is_collective,
-    link_seconds,
+    any_beside,
+    beside_seconds,
+    runs_beside,
 )
 from memcfg.plan.search._full_tiers import in_own_numbers
 from memcfg.plan.search._policy import fits
@@ -83,7 +83,7 @@ def overlapped(request: Request, plan: Plan, priced: Plan | None = None) -> Plan
 
     `priced` is the plan with the seconds of the request's graph, if `plan` has others.
     """
-    if not has_collectives(request.graph) or any(
+    if not any_beside(request.graph) or any(
         isinstance(action, Start) for action in plan.actions
     ):
         return plan
@@ -106,7 +106,7 @@ def overlapped(request: Request, plan: Plan, priced: Plan | None = None) -> Plan
 
 def started(request: Request, plan: Plan) -> Plan:
     """Return a plan with collectives started in the same order, if that is faster."""
-    if not has_collectives(request.graph):
+    if not any_beside(request.graph):
         return plan
     own = in_own_numbers(request, plan)
     return _better(plan, _with_starts(request, plan, own.actions))
@@ -190,7 +190,7 @@ class _Starter:
                     self.result.append(Wait(numbers[target]))
                 case Free(tensor) if self._is_held(tensor):
                     self._held.append(tensor)
-                case Compute(op) if is_collective(self.graph.ops[op]):
+                case Compute(op) if runs_beside(self.graph.ops[op]):
                     self._start(action)
                 case _:
                     self._append(action)
@@ -210,7 +210,7 @@ class _Starter:
                 return self._using([tensor], offset, size)
             case SwapOut(tensor) | SwapIn(tensor):
                 return self._using([tensor])
-            case Alias(_, source) if not is_collective(graph.ops[upcoming]):
+            case Alias(_, source) if not runs_beside(graph.ops[upcoming]):
                 return self._using([source])
             case Free(tensor) if tensor in self._held:
                 return self._using([tensor])  # what follows ends its encoding
@@ -225,7 +225,7 @@ class _Starter:
         op = self.graph.ops[action.op]
         scratch = cost_of(op, action.algorithm)[1]
         needed = set(self._using([], action.scratch_offset, scratch))
-        if not is_collective(op):
+        if not runs_beside(op):
             needed.update(self._writing[t] for t in op.inputs if t in self._writing)
         if op.phase == "update":
             ops = self.graph.ops
@@ -377,7 +377,7 @@ class _Order:
         self.collectives = [
             step
             for step, op in enumerate(self._steps)
-            if op is not None and is_collective(graph.ops[op])
+            if op is not None and runs_beside(graph.ops[op])
         ]
         self._number = {step: n for n, step in enumerate(self.collectives, 1)}
         self._needs = self._find_needs()
@@ -489,8 +489,8 @@ def _least_seconds(graph: Graph, sequence: Sequence[int]) -> float:
     ends: dict[int, float] = {}  # tensor -> end of its collective
     for index in sequence:
         op = graph.ops[index]
-        if is_collective(op):
-            _, end = clock.start(link_seconds(graph, op))
+        if runs_beside(op):
+            _, end = clock.start(beside_seconds(graph, op))
             ends |= dict.fromkeys(op.outputs, end)
             continue
         for tensor in op.inputs:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from memcfg.errors import InfeasiblePlanError
 from memcfg.plan.format._plan import Recosted
-from memcfg.plan.format._simulate import simulate
+from memcfg.plan.format._simulate import simulate, tier_rates
 from memcfg.plan.search._policy import algorithms_of
-from memcfg.plan.search._request import measured_rate, stall, tier_rates
+from memcfg.plan.search._request import measured_rate, stall
 from memcfg.plan.search._time_bound import with_gap
 
 if TYPE_CHECKING:

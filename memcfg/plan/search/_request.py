@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from memcfg._cached import cached_property
 from memcfg._core import search
 from memcfg.errors import GraphError
-from memcfg.graph import NOMINAL_COPY, Graph, update_order
+from memcfg.graph import Graph, update_order
 from memcfg.plan.format._actions import Action, Alias, Alloc, Compute, Free, SwapOut
-from memcfg.plan.format._collectives import NETWORK, has_collectives, is_collective
+from memcfg.plan.format._collectives import NETWORK, any_beside, runs_beside
 from memcfg.plan.format._place import PLAN_EFFORT
 from memcfg.plan.format._plan import Group, Plan, Predicted, Summary
-from memcfg.plan.format._simulate import Simulation, simulate
+from memcfg.plan.format._simulate import Simulation, simulate, tier_rates
 from memcfg.plan.search._bound import check_graph, lower_bound
 from memcfg.plan.search._watch import check_planning_time
 from memcfg.units import ALIGNMENT
@@ -745,12 +745,6 @@ def measured_rate(graph: Graph, actions: Sequence[Action]) -> float:
     return min(rates, default=0.0)
 
 
-def tier_rates(graph: Graph) -> dict[str, float]:
-    """Map tiers to bytes per second: the device's, or nominal ones."""
-    stated = {tier.name: tier.bytes_per_second for tier in graph.tiers}
-    return {**NOMINAL_COPY, **stated}
-
-
 def _group(graph: Graph, items: Iterable[tuple[str, Sequence[int]]]) -> Group:
     """Return the group of named items with their tensors; `names` are the largest."""
     own = graph.aligned_bytes
@@ -811,8 +805,8 @@ def make_step(
     persistent = set(graph.persistent)
     timed = any(map(attrgetter("seconds"), graph.ops))
     seconds = [op.seconds if timed else 1.0 for op in graph.ops]
-    if timed and has_collectives(graph):
-        seconds = [0.0 if is_collective(op) else op.seconds for op in graph.ops]
+    if timed and any_beside(graph):
+        seconds = [0.0 if runs_beside(op) else op.seconds for op in graph.ops]
     tensors = [
         (
             size,

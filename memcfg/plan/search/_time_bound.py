@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING
 
 from memcfg.plan.format._actions import Alias, Alloc, Compute, Free, Wait
 from memcfg.plan.format._collectives import (
-    has_collectives,
-    is_collective,
-    link_seconds,
+    any_beside,
+    beside_seconds,
+    runs_beside,
 )
 from memcfg.plan.search._request import check, make_step
 
@@ -119,7 +119,7 @@ def with_gap(
     bound. If tensors may be swapped, the only bound is the time of each op once.
     Collectives take at least their time on the network.
     """
-    meets = has_collectives(graph)
+    meets = any_beside(graph)
     leaves = may_leave(graph)
     proven = None if leaves or meets else plan.gap
     if proven == 0:
@@ -153,7 +153,7 @@ def with_gap(
 
 def _network_seconds(graph: Graph) -> float:
     """Return the seconds of all collectives of a graph."""
-    return sum(link_seconds(graph, op) for op in graph.ops if is_collective(op))
+    return sum(beside_seconds(graph, op) for op in graph.ops if runs_beside(op))
 
 
 def may_leave(graph: Graph) -> bool:
@@ -168,6 +168,6 @@ def costs(graph: Graph) -> list[float]:
     """
     timed = any(op.seconds for op in graph.ops)
     return [
-        0.0 if timed and is_collective(op) else op.seconds if timed else 1.0
+        0.0 if timed and runs_beside(op) else op.seconds if timed else 1.0
         for op in graph.ops
     ]

@@ -7,6 +7,7 @@ import warnings
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+from weakref import ref
 
 import torch
 from torch import fx
@@ -29,7 +30,14 @@ from memcfg.torch.budget._graph_edits import (
     unguard,
 )
 from memcfg.torch.budget._peak_watch import PeakWatch, meter_of
-from memcfg.torch.budget._planner import MISSED, OF_LOSS, Planner, Settings, Shared
+from memcfg.torch.budget._planner import (
+    MISSED,
+    OF_LOSS,
+    OUTPUTS,
+    Planner,
+    Settings,
+    Shared,
+)
 from memcfg.torch.spill._stores import SpillRefusedError, spill_of
 from memcfg.torch.trace._costs import MeasuredCosts
 from memcfg.torch.trace._generator_states import (
@@ -87,6 +95,8 @@ class _Runs:
         step, shared = self.step, self.shared
 
         def shown(arguments: list[Any]) -> Any:
+            if shared.before_run is not None:
+                shared.before_run()
             shared.show(step)
             return run(arguments)
 
@@ -111,11 +121,20 @@ class Compilation:
         Plans the graph.
     only_plan : bool, default False
         Whether to stop, with StopAfterPlanning, once the graph is planned.
+    module : torch.nn.Module or None, default None
+        The module whose graph it is; None if that is not known.
     """
 
-    def __init__(self, planner: Planner, *, only_plan: bool = False) -> None:
+    def __init__(
+        self,
+        planner: Planner,
+        *,
+        only_plan: bool = False,
+        module: torch.nn.Module | None = None,
+    ) -> None:
         self.planner = planner
         self._only_plan = only_plan
+        self._module = None if module is None else ref(module)
         # positions of the parameters among the inputs
         self._parameters: frozenset[int] = frozenset()
         self._has_layers = False  # of `nn.LSTM`, in the graph that was planned last
@@ -282,7 +301,7 @@ class Compilation:
             self.planner.shared,
             settings.limit_bytes,
             late,
-            Title(title_of(source.nodes)),
+            Title(title_of(source.nodes), self._module),
             watch,
             _inputs_at(step, forward),
             outputs,
@@ -312,7 +331,7 @@ class Compilation:
             if step.passes_bytes + step.overhead_bytes + missed > limit:
                 planner.missed_bytes = max(planner.missed_bytes, missed)
 
-        known = step.overhead[MISSED] + step.overhead[OF_LOSS]
+        known = sum(step.overhead[each] for each in (MISSED, OF_LOSS, OUTPUTS))
         added = step.passes_bytes - there + known
         return PeakWatch(meter, added, tell, planner.shared.passes)
 

@@ -16,6 +16,9 @@ from memcfg.torch.limit._cpu_limit import module_tags
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from weakref import ref
+
+    from memcfg.torch.limit._module_tags import ModuleTags
 
 # in the metadata of a node that computes: the path of its module, or None
 MODULE = "memcfg.module"
@@ -43,10 +46,26 @@ class Title:
 
     The forward graph sets it. The backward graph, which runs outside of any module,
     reads it.
+
+    Parameters
+    ----------
+    text : str
+        The name, until a wrapper around the module runs.
+    module : weakref.ref or None, default None
+        The module, if it is known.
     """
 
-    def __init__(self, text: str = "") -> None:
-        self.text = text
+    def __init__(self, text: str, module: ref[torch.nn.Module] | None = None) -> None:
+        self._text = text
+        self._module = module
+
+    def now(self, tags: ModuleTags) -> str:
+        """Return the name of now."""
+        module = None if self._module is None else self._module()
+        if module is not None:
+            return tags.text_of(module)
+        self._text = tags.compiled() or self._text
+        return self._text
 
 
 def boxed(module: fx.GraphModule, title: Title) -> Callable[[list[Any]], Any]:
@@ -62,7 +81,7 @@ def boxed(module: fx.GraphModule, title: Title) -> Callable[[list[Any]], Any]:
         tags = module_tags()
         if tags is None:
             return plain(arguments)
-        text = title.text = tags.compiled() or title.text
+        text = title.now(tags)
         if text not in tagged:
             tagged[text] = _function(module, _tagged(module.graph, text))
         before = swap_thread_tag(0)

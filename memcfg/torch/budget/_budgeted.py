@@ -1,20 +1,25 @@
-"""A module whose training steps are planned within a limit."""
+"""Budgets of models: their training steps are planned within a limit."""
 
 from __future__ import annotations
 
 import copy
 import gc
+import inspect
+import math
 import warnings
+from types import CodeType, MethodType
 from typing import TYPE_CHECKING, Any
 from weakref import ref
 
 import torch
-from torch import nn
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
 from torch.utils._pytree import tree_leaves
 
 from memcfg._caller import outside
 from memcfg._checks import named_arguments
 from memcfg.errors import InfeasiblePlanError
+from memcfg.plan import memory_timeline
 from memcfg.torch.budget._checked_arguments import (
     check_fits,
     checked_example,
@@ -22,7 +27,9 @@ from memcfg.torch.budget._checked_arguments import (
 )
 from memcfg.torch.budget._planned_call import (
     SETTINGS,
+    TRACES,
     PlannedCall,
+    TracedOftenError,
     UntracedError,
     planned_only,
     tracing,
@@ -30,11 +37,12 @@ from memcfg.torch.budget._planned_call import (
 from memcfg.torch.budget._planner import Overhead, Planner, Settings, Shared
 from memcfg.torch.budget._room import OTHERS, NoRoomError, Room
 from memcfg.torch.budget._step_report import report_of
-from memcfg.torch.limit._module_tags import stands_for
+from memcfg.torch.ranks._around import Beside, Wrapper
+from memcfg.torch.ranks._data_parallel import DataParallel, active_data_parallel
+from memcfg.torch.ranks._fully_sharded import FullySharded, is_sharded
 from memcfg.torch.spill._stores import spill_of
-from memcfg.torch.trace._fakes import state_of
+from memcfg.torch.trace._fakes import is_faking, state_of
 from memcfg.torch.trace._overhead import (
-    gradient_bytes,
     key_of,
     loss_bytes,
     optimizer_bytes,
@@ -45,23 +53,28 @@ from memcfg.units import format_bytes, parse_bytes
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
     from memcfg.plan import Plan, Policy
+    from memcfg.timeline import MemoryTimeline
     from memcfg.torch.budget._step import Step
 
 
 _OUTER = "a budgeted model is compiled by memcfg, as planned"
+# what copies and pickles of a budget have of it
+_COPIED = ("_settings", "_optimizer_bytes", "_update_bytes", "_loss", "_own", "_is_on")
 
 
 _Key = bool | tuple[bool, str]
 
 
-class BudgetedModule(nn.Module):  # type: ignore[misc]
-    """A module that runs as planned, and otherwise behaves as the module that it wraps.
+class ModelBudget:
+    """The budget of a model: it runs instead of the model's ``forward``, as planned.
 
-    Its parameters, buffers and state dict are those of `module`, under the same names.
+    `budget` makes it the attribute ``forward`` of the model, which is otherwise left as
+    it is: its class, parameters, buffers, hooks and state dict. Copies and unpickled
+    models have budgets of their own, with the same settings.
 
     Parameters
     ----------
@@ -82,34 +95,93 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         module: nn.Module,
         settings: Settings,
         *,
-        optimizer: torch.optim.Optimizer | None,
+        optimizer: torch.optim.Optimizer | None = None,
         loss: Callable[[Any], torch.Tensor] | None = None,
     ) -> None:
-        super().__init__()
-        self.module = module
-        self.training = module.training
         self._settings = settings
         self._optimizer_bytes = optimizer_bytes(optimizer)
         self._update_bytes = update_bytes(optimizer)
         self._optimizer = None if optimizer is None else ref(optimizer)
         self._stepped = [] if optimizer is None else stepped_by(optimizer)
         self._loss = loss
-        self._start()
+        own = vars(module).get("forward")  # set on the model by others
+        self._own: Callable[..., Any] | None
+        self._own = own._own if isinstance(own, ModelBudget) else own
+        self._is_on = True
+        self._start(module)
 
-    def _start(self) -> None:
-        """Discard all plans."""
+    def _start(self, module: nn.Module) -> None:
+        """Discard all plans, and run a model from now on."""
+        self._module = ref(module)
+        bound = MethodType(type(module).forward, module)
+        self.__signature__ = inspect.signature(self._own or bound)
         self._shared = Shared.of(self._settings)
+        self._around: ref[DistributedDataParallel] | None = None
+        self._beside, self._so_far_bytes = Beside(), 0
         # Keyed by whether gradients exist; with OTHERS, the plan leaves room for
         # other passes.
         self._planners: dict[_Key, Planner] = {}
         self._runs: dict[_Key, PlannedCall] = {}
         self._loss_bytes: dict[str, int] = {}  # by the inputs
-        self._is_recurrent = any(
-            isinstance(each, nn.RNNBase) for each in self.module.modules()
-        )
+        self._has_warned = False
+
+    @property
+    def module(self) -> nn.Module:
+        """The model."""
+        module = self._module()
+        if module is None:
+            raise ReferenceError("the model of this budget has been garbage-collected")
+        return module
+
+    def _plain(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the model's own ``forward``."""
+        if self._own is not None:
+            return self._own(*args, **kwargs)
+        module = self.module
+        return type(module).forward(module, *args, **kwargs)
+
+    @property
+    def __code__(self) -> CodeType:
+        """The code of the model's ``forward``, which `torch.export` names in errors."""
+        own = inspect.unwrap(self._own or type(self.module).forward)
+        code: CodeType = getattr(own, "func", own).__code__
+        return code
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """The limit; None if there is none."""
+        return self._settings.limit_bytes
+
+    def _put_on(self) -> None:
+        """Run instead of the model's ``forward`` from now on."""
+        vars(self.module)["forward"] = self
+
+    def _put_in(self, around: DistributedDataParallel) -> None:
+        """Count what a wrapper around the model holds, too."""
+        if self._around is None or self._around() is not around:
+            self._around = ref(around)
+            DataParallel(self.module, around).warn_of_hooks()
+
+    def _take_off(self) -> None:
+        """Let the model's own ``forward`` run again, and discard all plans."""
+        module = self.module
+        if vars(module).get("forward") is not self:  # others have wrapped it since
+            self._is_on = False
+        elif self._own is None:
+            del vars(module)["forward"]
+        else:
+            vars(module)["forward"] = self._own
+        self._planners.clear()
+        self._runs.clear()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the model as planned, or, while it is exported, without a plan."""
+        if torch.compiler.is_exporting() or not self._is_on:
+            return self._plain(*args, **kwargs)
+        return self._planned(*args, **kwargs)
 
     @torch.compiler.disable(reason=_OUTER)  # type: ignore[untyped-decorator]
-    def forward(self, *args: Any, **kwargs: Any) -> Any:
+    def _planned(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model as planned; each new trace is planned.
 
         `torch.compile` of the module, or of its caller, leaves this call to memcfg.
@@ -135,11 +207,43 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
             ``torch.compiler.set_stance``.
         ValueError
             If the model does not run on these inputs or cannot be traced as one graph,
-            or the loss fails on its outputs; or at the 65th trace of different shapes
-            or numbers.
+            or the loss fails on its outputs.
         """
+        if is_faking():
+            return self._plain(*args, **kwargs)
+        module = self.module  # alive until the end of the call
+        wrapper = self._wrapper_of(module)
+        agreement = wrapper.agreement
+        with wrapper.running():
+            if agreement is None:
+                return self._step(wrapper, args, kwargs)
+            self._shared.before_run = agreement.settle
+            try:
+                made = self._step(wrapper, args, kwargs)
+                agreement.settle()  # if no graph ran
+            except Exception as error:
+                agreement.settle(error)
+                raise
+            finally:
+                self._shared.before_run = None
+            return made
+
+    def _wrapper_of(self, module: nn.Module) -> Wrapper:
+        """Return what is around the model now."""
+        around = active_data_parallel()
+        if around is not None:  # it may be called without it, too, to evaluate
+            self._put_in(around)
+        elif self._around is not None:
+            around = self._around()
+        if around is not None:
+            return DataParallel(module, around)
+        return FullySharded(module) if is_sharded(module) else Wrapper(module)
+
+    def _step(self, wrapper: Wrapper, args: Any, kwargs: Any) -> Any:
+        """Run a step as planned, within what is around the model."""
         self._follow_optimizer()
-        accumulates = any(each.grad is not None for each in self.module.parameters())
+        self._follow(wrapper)
+        accumulates = wrapper.has_gradients
         if accumulates not in self._runs:
             if accumulates not in self._planners:  # as it is for an example
                 self._planners[accumulates] = self._planner(accumulates)
@@ -158,7 +262,13 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
 
     def _compile(self, key: _Key) -> None:
         """Use a planner for the steps from now on."""
-        self._runs[key] = PlannedCall(self.module, self._planners[key])
+        self._runs[key] = self._call_of(self._planners[key])
+
+    def _call_of(self, planner: Planner, *, only_plan: bool = False) -> PlannedCall:
+        """Compile the model's own forward with a planner."""
+        module = self.module
+        forward = _function_of(module, self._own)
+        return PlannedCall(forward, planner, module, only_plan=only_plan)
 
     def _beside_others(
         self, accumulates: bool, room: Room, args: Any, kwargs: Any
@@ -179,6 +289,14 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         self._planners[key] = planner
         self._compile(key)
         return self._checked(key, args, kwargs)
+
+    def _follow(self, wrapper: Wrapper) -> None:
+        """Plan again if what is around the model holds other bytes than before."""
+        self._so_far_bytes, beside = wrapper.gradient_bytes, wrapper.beside
+        if beside != self._beside:
+            self._beside = beside
+            self._planners.clear()
+            self._runs.clear()
 
     def _follow_optimizer(self) -> None:
         """Recount and plan again if the parameters of the optimizer have changed."""
@@ -201,11 +319,28 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         except UntracedError:  # PyTorch may never trace this code again
             del self._runs[key]
             raise
+        except TracedOftenError:
+            self._compile(key)  # drops what was traced
+            self._planners[key].steps.clear()
+            self._warn_of_traces()
+            made = self._runs[key].unwrapped(args, kwargs)
         if self._shared.passes.count == before and not self._is_given(
             made, (args, kwargs)
         ):
             raise RuntimeError(f"the model ran without its plan: {SETTINGS}")
         return made
+
+    def _warn_of_traces(self) -> None:
+        """Warn once that steps are traced again and again."""
+        if not self._has_warned:
+            self._has_warned = True
+            warnings.warn(
+                f"{TRACES} steps were traced, of different shapes or numbers, and are "
+                "dropped to trace others: pad inputs to few shapes, and give numbers "
+                "that change as tensors",
+                RuntimeWarning,
+                stacklevel=outside("torch"),
+            )
 
     def _is_given(self, made: Any, given: Any) -> bool:
         """Return whether all returned tensors are inputs or state of the model."""
@@ -242,7 +377,8 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
 
     def _tracing(self) -> AbstractContextManager[None]:
         """Allow traces of many shapes, and of recurrent layers if there are any."""
-        return tracing(is_recurrent=self._is_recurrent)
+        layers = self.module.modules()
+        return tracing(is_recurrent=any(isinstance(e, nn.RNNBase) for e in layers))
 
     def _planner(
         self, accumulates: bool, missed_bytes: int = 0, room: Room | None = None
@@ -250,25 +386,58 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         """Return a planner of steps that begin with gradients, or without any."""
         overhead = Overhead(
             self._optimizer_bytes,
-            gradient_bytes(self.module) if accumulates else 0,
+            self._so_far_bytes if accumulates else 0,
             missed_bytes,
             self._update_bytes,
             room or Room(),
+            self._beside,
         )
         return Planner(self._settings, self._shared, overhead)
 
     def plan(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Plan a step for these inputs without running it."""
+        """Plan a step for some inputs without running it.
+
+        Parameters
+        ----------
+        args : sequence
+            Positional inputs of the model.
+        kwargs : mapping
+            Inputs by name.
+
+        Raises
+        ------
+        InfeasiblePlanError, OSError, PlanError, ValueError
+            As `budget` with an example.
+        """
+        wrapper = self._wrapper_of(self.module)
+        agreement = wrapper.agreement
+        self._follow(wrapper)
         planner = self._planners[False] = self._planner(False)
-        self._measure_loss(planner, args, kwargs)
-        with self._tracing():
-            planned_only(self.module, planner, args, kwargs)
+        try:
+            self._measure_loss(planner, args, kwargs)
+            with wrapper.planning(), self._tracing():
+                planned_only(self._call_of(planner, only_plan=True), args, kwargs)
+        except Exception as error:
+            if agreement is not None:
+                agreement.settle(error)
+            raise
+        if agreement is not None:
+            agreement.settle()
 
     def _measure_loss(
         self, planner: Planner, args: Sequence[Any], kwargs: Mapping[str, Any]
     ) -> None:
         """Set on a planner the bytes that the loss needs for these inputs."""
         if self._loss is None or not torch.is_grad_enabled():
+            return
+        if is_sharded(self.module):
+            warnings.warn(
+                "a model that FSDP shards cannot be copied, so loss= has no effect: "
+                "three times the bytes of the outputs are reserved",
+                RuntimeWarning,
+                stacklevel=outside("torch"),
+            )
+            self._loss = None
             return
         key = key_of(args, kwargs)
         if key not in self._loss_bytes:
@@ -307,72 +476,94 @@ class BudgetedModule(nn.Module):  # type: ignore[misc]
         """The most bytes a step is planned to have in use; 0 before it is planned."""
         return max((step.peak_bytes for step in self._steps), default=0)
 
+    def memory_timeline(self) -> MemoryTimeline:
+        """Return which tensor has which bytes when, by `memory_plan`.
+
+        PyTorch's allocator chooses addresses at run time; those of the timeline are
+        packed for the picture.
+
+        Returns
+        -------
+        MemoryTimeline
+            Its `save` writes a page to zoom and search, a picture or a file for
+            Perfetto.
+
+        Raises
+        ------
+        RuntimeError
+            If nothing is planned yet.
+        """
+        last = self._shared.last
+        if last is None:
+            raise RuntimeError("nothing is planned before the first step")
+        return memory_timeline(*last.whole, limit_bytes=self._settings.limit_bytes)
+
     def memory_report(self) -> str:
         """Return a table of the bytes of a step by role and by module."""
         if self._shared.last is None:
             return "nothing is planned before the first step"
         return report_of(self._shared.last, self._settings.limit_bytes)
 
-    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the state dict of the wrapped model."""
-        return self.module.state_dict(*args, **kwargs)
-
-    def load_state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """Load a state dict into the wrapped model."""
-        return self.module.load_state_dict(*args, **kwargs)
-
-    def named_parameters(
-        self, *args: Any, **kwargs: Any
-    ) -> Iterator[tuple[str, nn.Parameter]]:
-        """Iterate over the parameters of the wrapped model."""
-        yield from self.module.named_parameters(*args, **kwargs)
-
-    def named_buffers(
-        self, *args: Any, **kwargs: Any
-    ) -> Iterator[tuple[str, torch.Tensor]]:
-        """Iterate over the buffers of the wrapped model."""
-        yield from self.module.named_buffers(*args, **kwargs)
-
-    def __getattr__(self, name: str) -> Any:
-        try:
-            return super().__getattr__(name)
-        except AttributeError:
-            return getattr(super().__getattr__("module"), name)
-
     def __getstate__(self) -> dict[str, Any]:
-        state = super().__getstate__() if hasattr(super(), "__getstate__") else {}
-        state = dict(state or self.__dict__)
-        for name in ("_planners", "_runs", "_shared", "_loss_bytes"):
-            state.pop(name, None)
-        state["_optimizer"] = None
-        return state
+        return {"module": self.module, **{name: vars(self)[name] for name in _COPIED}}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        super().__setstate__(state)
-        self._start()
+        # The model may not be complete: it is being unpickled, and has this budget.
+        module = state.pop("module")
+        vars(self).update(state, _optimizer=None, _stepped=[])
+        self._start(module)
 
-    def __deepcopy__(self, memo: dict[int, Any]) -> BudgetedModule:
-        made = BudgetedModule(
-            copy.deepcopy(self.module, memo),
-            self._settings,
-            optimizer=None,
-            loss=self._loss,
-        )
-        made._optimizer_bytes = self._optimizer_bytes
-        made._update_bytes = self._update_bytes
+    def __deepcopy__(self, memo: dict[int, Any]) -> ModelBudget:
+        made = object.__new__(ModelBudget)
         memo[id(self)] = made
+        state = self.__getstate__()
+        state["module"] = memo.get(id(self.module), self.module)
+        state["_own"] = copy.deepcopy(self._own, memo)
+        made.__setstate__(state)
         return made
 
 
-@stands_for.register
-def _(module: BudgetedModule) -> Any:
-    return module.module
+def forward_of(model: nn.Module) -> Callable[..., Any]:
+    """Return a model's forward without its budget, as a function of it and inputs."""
+    known = _budget_of(model)
+    own = vars(model).get("forward") if known is None else known._own
+    return _function_of(model, own)
+
+
+def _function_of(
+    model: nn.Module, own: Callable[..., Any] | None
+) -> Callable[..., Any]:
+    """Return the forward of a model's class, or its own, as a function of both."""
+    if own is None:
+        forward: Callable[..., Any] = type(model).forward
+        return forward
+
+    def run(_: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        return own(*args, **kwargs)
+
+    return run
+
+
+def _inner(model: nn.Module) -> nn.Module:
+    """Return the model that is given a budget where another is meant."""
+    if distributed.is_available() and isinstance(model, DistributedDataParallel):
+        inner: nn.Module = model.module
+        return inner
+    return model
+
+
+def _budget_of(model: nn.Module) -> ModelBudget | None:
+    """Return the budget of a model, or None; others may have wrapped its forward."""
+    forward = vars(_inner(model)).get("forward")
+    while forward is not None and not isinstance(forward, ModelBudget):
+        forward = getattr(forward, "__wrapped__", None)
+    return forward if forward is not None and forward._is_on else None
 
 
 @named_arguments
 def budget(
     model: nn.Module,
-    limit: int | str | None,
+    limit: float | str | None,
     *,
     example: Sequence[Any] | None = None,
     example_kwargs: Mapping[str, Any] | None = None,
@@ -384,8 +575,12 @@ def budget(
     spill_to: str | os.PathLike[str] | None = None,
     spill_limit: int | str | None = None,
     lane_bandwidth: int | str | None = None,
-) -> BudgetedModule:
-    """Return a module that trains as a model does, within a limit.
+) -> nn.Module:
+    """Make a model train within a limit.
+
+    The model is changed in place: a planned call runs instead of its ``forward``. It
+    keeps its class, the signature of ``forward``, its parameters and its state dict,
+    and its hooks run as before. `get_budget` has the plan and a report.
 
     Losses, gradients and buffers are bit-identical to those of the graph without a
     plan. The limit covers parameters, buffers, inputs, gradients, the state of the
@@ -394,9 +589,11 @@ def budget(
     Parameters
     ----------
     model : torch.nn.Module
-        The model; it is not changed. `torch.compile` must trace it as one graph.
-    limit : int or str or None
-        The most bytes of a training step, such as ``"4GiB"``. None means no limit.
+        The model. `torch.compile` must trace it as one graph. A budget that it has
+        already is replaced.
+    limit : int, float, str or None
+        The most bytes of a training step, such as ``"4GiB"``; ``math.inf`` means no
+        limit. None takes the budget off, whatever the other arguments are.
     example : sequence or None, default None
         Positional inputs to plan for at once, without running the model.
     example_kwargs : mapping or None, default None
@@ -436,8 +633,8 @@ def budget(
 
     Returns
     -------
-    BudgetedModule
-        The module.
+    torch.nn.Module
+        The model.
 
     Raises
     ------
@@ -451,12 +648,12 @@ def budget(
         If the plan of `policy` is invalid or needs more than the limit. Without an
         example, the first step raises it, before anything runs.
     TypeError
-        If the model is not a module or already has a budget, `optimizer` is not one of
-        PyTorch's, `example` is not a sequence of inputs, `example_kwargs` is not a
-        mapping, the model does not take these inputs, `policy` is not a policy, or
-        `spill_to` is not a path.
+        If the model is not a module, `optimizer` is not one of PyTorch's, `example`
+        is not a sequence of inputs, `example_kwargs` is not a mapping, the model does
+        not take these inputs, `policy` is not a policy, or `spill_to` is not a path.
     ValueError
-        If the limit is not a number of bytes; if `times` is unknown; if the optimizer
+        If the limit is not a number of bytes; if a module of the model has a budget of
+        its own; if `times` is unknown; if the optimizer
         has none of the model's parameters, or its state cannot be determined; if the
         model does not run on the example, has lazy layers without shapes or sparse
         tensors, or it or the loss cannot be traced; if `spill_to` is not a folder, or
@@ -469,17 +666,104 @@ def budget(
     backward pass has not run holds its own place. If a `spill_limit` has no place for
     another pass, the pass raises `ResourceExhaustedError` before it begins.
     """
-    if isinstance(model, BudgetedModule):
-        raise TypeError("the model has a budget: its .module can be given another")
-    limit_bytes = None if limit is None else parse_bytes(limit)
-    if limit_bytes == 0:
-        raise ValueError("a limit is more than 0 bytes; None is no limit")
+    if limit is None:
+        known = _budget_of(model) if isinstance(model, nn.Module) else None
+        if known is not None:
+            known._take_off()
+        return model
     args, kwargs = checked_example(example, example_kwargs)
     is_planned = example is not None or example_kwargs is not None
     check_fits(model, (args, kwargs) if is_planned else None, optimizer, loss)
+    inner = _inner(model)
+    for name, each in inner.named_modules():
+        if each is not inner and _budget_of(each) is not None:
+            raise ValueError(
+                f"the module {name!r} of the model has a budget, and one of the whole "
+                "model would plan it again: take it off by budget(module, None)"
+            )
     spill = spill_of(spill_to, spill_limit, lane_bandwidth, inductor=inductor)
-    settings = Settings(limit_bytes, checked_policy(policy), times, inductor, spill)
-    made = BudgetedModule(model, settings, optimizer=optimizer, loss=loss)
+    settings = Settings(
+        _limit_bytes(limit), checked_policy(policy), times, inductor, spill
+    )
+    made = ModelBudget(inner, settings, optimizer=optimizer, loss=loss)
+    if inner is not model:
+        made._put_in(model)
     if is_planned:
         made.plan(args, kwargs)
-    return made
+    made._put_on()
+    return model
+
+
+def _limit_bytes(limit: float | str) -> int | None:
+    """Return the bytes of a limit, or None if it is infinite."""
+    if isinstance(limit, float) and limit == math.inf:
+        return None
+    limit_bytes = parse_bytes(limit)  # type: ignore[arg-type] # which it checks
+    if limit_bytes == 0:
+        raise ValueError("a limit is more than 0 bytes; math.inf is no limit")
+    return limit_bytes
+
+
+@named_arguments
+def auto_checkpoint(
+    model: nn.Module, memory_budget: float | str | None, **options: Any
+) -> nn.Module:
+    """Recompute activations of a model where its training steps need it to fit.
+
+    It is `budget` by the name that activation checkpointing has.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        The model, which is given the budget in place.
+    memory_budget : int, float, str or None
+        The limit of `budget`.
+    **options
+        Its other arguments.
+
+    Returns
+    -------
+    torch.nn.Module
+        The model.
+
+    Raises
+    ------
+    TypeError
+        If `budget` has no such argument; and its other errors.
+    """
+    return budget(model, memory_budget, **options)
+
+
+@named_arguments
+def get_budget(model: nn.Module) -> ModelBudget:
+    """Return the budget of a model.
+
+    Parameters
+    ----------
+    model : torch.nn.Module
+        A model that `budget` was called with, or a copy of it.
+
+    Returns
+    -------
+    ModelBudget
+        Its limit, plan and report.
+
+    Raises
+    ------
+    TypeError
+        If `model` is not a module.
+    ValueError
+        If it has no budget.
+
+    Examples
+    --------
+    >>> import memcfg.torch as mt, torch
+    >>> model = mt.budget(torch.nn.Linear(8, 4), "1MiB", times="nominal")
+    >>> mt.get_budget(model).limit_bytes
+    1048576
+    """
+    check_fits(model, None)
+    known = _budget_of(model)
+    if known is None:
+        raise ValueError(f"the {type(model).__name__} has no budget")
+    return known

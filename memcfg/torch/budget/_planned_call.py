@@ -24,6 +24,7 @@ from memcfg.errors import MemcfgError
 from memcfg.torch.budget._backend import Compilation, StopAfterPlanning
 from memcfg.torch.spill._stores import SpillRefusedError
 from memcfg.torch.trace._fakes import state_of, without_logs
+from memcfg.torch.trace._host_calls import TOLD, look_into_calls
 from memcfg.torch.trace._kept_functions import run_keeping
 from memcfg.torch.trace._traced import SparseRefusedError
 
@@ -39,7 +40,7 @@ SETTINGS = (
     "torch.compile is disabled or uses another backend (TORCHDYNAMO_DISABLE, "
     "torch._dynamo.config or torch.compiler.set_stance)"
 )
-_TRACES, _ALL_TRACES = 64, 4096  # per module, and in total
+TRACES, _ALL_TRACES = 64, 4096  # per module, and in total
 _REFUSED = SpillRefusedError, SparseRefusedError
 # raised by the caller's code, not by the compiler
 _OWN = MemcfgError, StopAfterPlanning, *_REFUSED, OSError
@@ -50,6 +51,13 @@ class UntracedError(RuntimeError):
 
     def __init__(self) -> None:
         super().__init__(f"a budgeted model runs only as planned: {SETTINGS}")
+
+
+class TracedOftenError(ValueError):
+    """A step would be one trace more than PyTorch keeps of a function."""
+
+    def __init__(self) -> None:
+        super().__init__(f"{TRACES} steps were traced, and this would be another")
 
 
 class _Running(threading.local):
@@ -65,19 +73,24 @@ def memcfg_planned(module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
     """Compile with the planner of the call that this thread is in."""
     call = _running.call
     assert call is not None
-    compilation = Compilation(call.planner, only_plan=call.only_plan)
+    compilation = Compilation(
+        call.planner, only_plan=call.only_plan, module=call.module
+    )
     return compilation(module, inputs, call.given())
 
 
 class PlannedCall:
-    """A module or function, compiled with a planner for static shapes.
+    """A function, compiled with a planner for static shapes.
 
     Parameters
     ----------
     run : callable
-        The module or function.
+        The function.
     planner : Planner
         Plans its steps.
+    module : torch.nn.Module or None, default None
+        The first argument of each call, of which only a weak reference is held; None if
+        there is none.
     only_plan : bool, default False
         Whether a call raises StopAfterPlanning once it is planned.
 
@@ -89,24 +102,36 @@ class PlannedCall:
     """
 
     def __init__(
-        self, run: Callable[..., Any], planner: Planner, *, only_plan: bool = False
+        self,
+        run: Callable[..., Any],
+        planner: Planner,
+        module: torch.nn.Module | None = None,
+        *,
+        only_plan: bool = False,
     ) -> None:
-        def call(*args: Any, **kwargs: Any) -> Any:
+        def of_module(module: torch.nn.Module, *args: Any, **kwargs: Any) -> Any:
             if not torch.compiler.is_dynamo_compiling():  # it is during tracing
+                raise UntracedError
+            return run(module, *args, **kwargs)
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            if not torch.compiler.is_dynamo_compiling():
                 raise UntracedError
             return run(*args, **kwargs)
 
+        inner = call if module is None else of_module
+
         # PyTorch counts traces per code object, which modules of a class share.
         own = FunctionType(
-            call.__code__.replace(co_name="step"),
-            call.__globals__,
+            inner.__code__.replace(co_name="step"),
+            inner.__globals__,
             "step",
             None,
-            call.__closure__,
+            inner.__closure__,
         )
         self.planner = planner
         self.only_plan = only_plan
-        self._module = run if isinstance(run, torch.nn.Module) else None
+        self._module = None if module is None else weakref.ref(module)
         self._arguments: Any = None  # of the call that runs
         # Calls the same as `torch.compile`, which makes a new backend wrapper in each
         # call.
@@ -117,9 +142,15 @@ class PlannedCall:
             raise UntracedError
         weakref.finalize(self, reset_code, own.__code__).atexit = False
 
+    @property
+    def module(self) -> torch.nn.Module | None:
+        """The module of each call, or None."""
+        return None if self._module is None else self._module()
+
     def given(self) -> list[torch.Tensor]:
         """Return the arguments of the call, and the state of its module."""
-        state = [] if self._module is None else state_of(self._module)
+        module = self.module
+        state = [] if module is None else state_of(module)
         leaves = tree_leaves(self._arguments)
         return [*(each for each in leaves if isinstance(each, torch.Tensor)), *state]
 
@@ -128,7 +159,9 @@ class PlannedCall:
         before, _running.call = _running.call, self
         self._arguments = args, kwargs
         try:
-            return self._compiled(*args, **kwargs)
+            if self._module is None:
+                return self._compiled(*args, **kwargs)
+            return self._compiled(self.module, *args, **kwargs)
         finally:
             _running.call = before
             self._arguments = None
@@ -154,10 +187,7 @@ class PlannedCall:
                 ) from None
             raise
         except exceptions.FailOnRecompileLimitHit:
-            raise ValueError(
-                f"{_TRACES} steps were traced, and this would be another: pad inputs "
-                "to few shapes, and give numbers that change as tensors"
-            ) from None
+            raise TracedOftenError from None
         except (exceptions.Unsupported, exceptions.UserError) as error:
             why = str(error).strip().splitlines()[0]
             for frame in (error.real_stack or ())[-1:]:
@@ -173,11 +203,11 @@ class PlannedCall:
 
 
 def planned_only(
-    run: Any, planner: Planner, args: Sequence[Any], kwargs: Mapping[str, Any]
+    call: PlannedCall, args: Sequence[Any], kwargs: Mapping[str, Any]
 ) -> None:
-    """Trace and plan without running anything."""
+    """Trace and plan a call that was made with `only_plan`."""
     try:
-        PlannedCall(run, planner, only_plan=True).unwrapped(args, kwargs)
+        call.unwrapped(args, kwargs)
     except StopAfterPlanning:
         return
 
@@ -186,9 +216,12 @@ def planned_only(
 def tracing(*, is_recurrent: bool) -> Iterator[None]:
     """Allow traces of many shapes and of recurrent layers, with full messages."""
     settings: dict[str, Any] = {
-        "recompile_limit": _TRACES,
+        "recompile_limit": TRACES,
         "accumulated_recompile_limit": _ALL_TRACES,
+        "optimize_ddp": False,  # would split the graph at DDP's buckets
+        "reorderable_logging_functions": TOLD,
     }
+    look_into_calls()
     if is_recurrent:
         settings["allow_rnn"] = True
     with torch._dynamo.config.patch(settings), without_logs():

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.plan import Decode, Encode, SwapOut, validate, with_copies_placed
@@ -17,6 +17,7 @@ from memcfg.torch.budget._live_passes import LivePasses
 from memcfg.torch.budget._room import OTHERS, NoRoomError, Room
 from memcfg.torch.budget._step import Step, peak_of
 from memcfg.torch.budget._swaps import extent_of
+from memcfg.torch.ranks._around import Beside
 from memcfg.torch.spill._stores import SpillRefusedError, Stores
 from memcfg.torch.trace._costs import MeasuredCosts, costs_of
 from memcfg.torch.trace._generator_states import add_states
@@ -34,7 +35,7 @@ from memcfg.torch.trace._traced import (
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     import torch
     from torch import fx
@@ -50,6 +51,7 @@ SO_FAR, MISSED = "gradients so far", "not planned"  # names of bytes outside a g
 STATE, WORKSPACES = "optimizer state", "cuBLAS workspaces"
 HELD, UNREAD = "held by functions", "not read by the step"
 OF_LOSS = "loss and its gradient"  # the user's scalars, which outlive the op of a loss
+OUTPUTS = "copies of outputs"  # by wrappers
 UNTIL_BACKWARD = (SO_FAR, MISSED, HELD)  # freed by the time the optimizer steps
 
 
@@ -92,12 +94,15 @@ class Shared:
         The passes that are alive.
     last : Step or None
         The step that was planned or ran last; a training step if there was one.
+    before_run : callable or None
+        Called before a forward phase runs, when its plan is known; may raise.
     """
 
     costs: Costs
     stores: Stores | None = None
     passes: LivePasses = field(default_factory=LivePasses)
     last: Step | None = None
+    before_run: Callable[[], None] | None = None
 
     @classmethod
     def of(cls, settings: Settings) -> Shared:
@@ -128,6 +133,8 @@ class Overhead:
         Temporary bytes of the optimizer's step; None if unknown.
     room : Room, optional
         What other passes of the model hold.
+    beside : Beside, optional
+        What a wrapper around the model holds.
     """
 
     state_bytes: int = 0
@@ -135,9 +142,11 @@ class Overhead:
     missed_bytes: int = 0
     update_bytes: int | None = None
     room: Room = field(default_factory=Room)
+    beside: Beside = field(default_factory=Beside)
 
-    def of(self, source: fx.Graph, *, is_training: bool) -> dict[str, int]:
+    def of(self, source: fx.Graph, num_fwd_outputs: int | None) -> dict[str, int]:
         """Return the bytes outside a graph by name."""
+        is_training = num_fwd_outputs is not None
         others = self.room.others
         if not is_training:  # nothing reports when its variable is assigned
             others += self.room.stale
@@ -150,14 +159,46 @@ class Overhead:
             HELD: held_bytes(source.nodes),
             OTHERS: others,
             OF_LOSS: 2 * scalar if is_training else 0,
+            OUTPUTS: _output_bytes(source, num_fwd_outputs)
+            if self.beside.copies_outputs
+            else 0,
+            **dict(self.beside.held),
         }
 
-    def left_to_update(self, overhead: Mapping[str, int]) -> int | None:
+    def left_to_update(
+        self, overhead: Mapping[str, int], source: fx.Graph, num_fwd_outputs: int | None
+    ) -> int | None:
         """Return the optimizer's temporary bytes beyond those freed by then."""
         if self.update_bytes is None:
             return None
-        ended = sum(overhead[each] for each in UNTIL_BACKWARD)
+        ended = sum(overhead[each] for each in UNTIL_BACKWARD) + self.beside.freed
+        if self.beside.frees_gradients:
+            ended += _gradients(source, num_fwd_outputs)
         return max(0, self.update_bytes - ended)
+
+
+def _gradients(source: fx.Graph, num_fwd_outputs: int | None) -> int:
+    """Return the bytes of the gradients that a graph makes."""
+    if num_fwd_outputs is None:
+        return 0
+    return _bytes_of(source.output_node().args[0][num_fwd_outputs:])
+
+
+def _output_bytes(source: fx.Graph, num_fwd_outputs: int | None) -> int:
+    """Return the bytes of copies of what a graph returns to the user."""
+    kept = kept_outputs(source, num_fwd_outputs)
+    outputs = source.output_node().args[0][:num_fwd_outputs]
+    return _bytes_of(each for at, each in enumerate(outputs) if kept(at))
+
+
+def _bytes_of(nodes: Iterable[Any]) -> int:
+    """Return the bytes of tensors of their own with the values of nodes."""
+    return sum(
+        rounded(int(value.nbytes), value.device)
+        for node in nodes
+        if node is not None
+        for value in values_of(node)
+    )
 
 
 @dataclass(eq=False, repr=False)
@@ -233,7 +274,7 @@ class Planner:
         costs, stores = self.shared.costs, self.shared.stores
         if isinstance(costs, MeasuredCosts):
             costs.prepare(source.nodes)
-        overhead = self.overhead.of(source, is_training=num_fwd_outputs is not None)
+        overhead = self.overhead.of(source, num_fwd_outputs)
         overhead[UNREAD] = sum(self.unread.get(each, 0) for each in _devices(source))
         store = None if stores is None else stores.of(_devices(source))
         ways = self._traced(source, num_fwd_outputs, parameters, overhead, store)
@@ -268,9 +309,12 @@ class Planner:
                 kept_outputs=kept_outputs(source, num_fwd_outputs),
                 loss_bytes=self.loss_bytes,
                 states=states,
-                update_bytes=self.overhead.left_to_update(overhead),
+                update_bytes=self.overhead.left_to_update(
+                    overhead, source, num_fwd_outputs
+                ),
                 stale_bytes=room.stale,
                 other_losses_bytes=room.loss,
+                passing_bytes=self.overhead.beside.passing,
             )
             traced = tracer.trace()
             if store is None:

@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 from memcfg._checks import named_arguments
 from memcfg.files import write_atomically
+from memcfg.torch.budget._budgeted import forward_of
 from memcfg.torch.budget._checked_arguments import (
     ALLOCATED,
     check_fits,
     checked_example,
 )
-from memcfg.torch.budget._planned_call import planned_only, tracing
+from memcfg.torch.budget._planned_call import PlannedCall, planned_only, tracing
 from memcfg.torch.budget._planner import (
     HELD,
     STATE,
@@ -145,7 +146,7 @@ def estimate(
     """
     inputs = checked_example(example, example_kwargs)
     check_fits(model, inputs, optimizer, loss)
-    planner, step = _traced(model, model, inputs, times, optimizer, loss)
+    planner, step = _traced(None, model, inputs, times, optimizer, loss)
     costs = planner.shared.costs
     eager = eager_bytes(
         model,
@@ -203,26 +204,31 @@ def export(
         If `times` is unknown, or the model does not run on the example or cannot be
         traced.
     """
-
-    def run(*args: Any, **kwargs: Any) -> Any:
-        made = model(*args, **kwargs)
-        return made if loss is None else loss(made)
-
     inputs = checked_example(example, example_kwargs)
     check_fits(model, inputs, loss=loss)
-    _, step = _traced(run, model, inputs, times)
+    _, step = _traced(loss, model, inputs, times)
     write_atomically(Path(path), (step.traced.graph.to_json().encode(),))
 
 
 def _traced(
-    run: Callable[..., Any],
+    computed: Callable[[Any], torch.Tensor] | None,
     model: nn.Module,
     inputs: tuple[Sequence[Any], Mapping[str, Any]],
     times: str,
     optimizer: torch.optim.Optimizer | None = None,
     loss: Callable[[Any], torch.Tensor] | None = None,
 ) -> tuple[Planner, Step]:
-    """Trace a model, and plan a step of it without a limit."""
+    """Trace a model, and plan a step of it without a limit.
+
+    `computed` computes what is traced from the model's output; None stands for itself.
+    `loss` is the user's own, whose bytes are counted.
+    """
+    forward = forward_of(model)
+
+    def run(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        made = forward(module, *args, **kwargs)
+        return made if computed is None else computed(made)
+
     settings = Settings(None, ALLOCATED, times)
     overhead = Overhead(
         optimizer_bytes(optimizer),
@@ -233,5 +239,5 @@ def _traced(
     with tracing(is_recurrent=True):
         if loss is not None:
             planner.loss_bytes = loss_bytes(model, loss, *inputs)
-        planned_only(run, planner, *inputs)
+        planned_only(PlannedCall(run, planner, model, only_plan=True), *inputs)
     return planner, planner.steps[-1]

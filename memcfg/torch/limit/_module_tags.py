@@ -70,7 +70,7 @@ class ModuleTags:
         self._numbers: dict[int, int] = {}  # numbers of tags, by the id of the module
         # by id; their callbacks forget a module before its id is reused
         self._watched: dict[int, ref[Any]] = {}
-        self._compiled: dict[int, str] = {}  # tags of wrappers, by id
+        self._texts: dict[int, str] = {}  # tags, by id
         self._handles: list[Any] = []
 
     @property
@@ -98,7 +98,13 @@ class ModuleTags:
     def compiled(self) -> str | None:
         """Return the tag of the wrapper that runs on this thread, if one does."""
         stack = self._turns.stack
-        return self._compiled.get(stack[-1][0]) if stack else None
+        watched = self._watched.get(stack[-1][0]) if stack else None
+        module = None if watched is None else watched()
+        return None if stands_for(module) is None else self._texts[stack[-1][0]]
+
+    def text_of(self, module: Any) -> str:
+        """Return the tag of a module; of one that was not called, its class."""
+        return self._texts.get(id(module), type(module).__name__)
 
     def _enter(self, module: Any, _: Any) -> None:
         if is_compiling():
@@ -156,12 +162,11 @@ class ModuleTags:
         def forget(_: Any) -> None:
             self._numbers.pop(key, None)
             self._watched.pop(key, None)
-            self._compiled.pop(key, None)
+            self._texts.pop(key, None)
 
         self._watched[key] = ref(module, forget)
         self._numbers[key] = intern_tag(text)
-        if stands_for(module) is not None:
-            self._compiled[key] = text
+        self._texts[key] = text
 
 
 def _innermost(module: Any) -> Any:

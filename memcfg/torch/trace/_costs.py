@@ -35,6 +35,7 @@ from torch.utils._pytree import tree_map
 from memcfg._caller import outside
 from memcfg.devices._file_cache import CacheKind, find_file_cache
 from memcfg.graph import TIMES
+from memcfg.torch.trace._agreed_seconds import agreed_seconds
 from memcfg.torch.trace._traced import (
     ALIGNMENTS,
     RUNS_AS,
@@ -76,8 +77,17 @@ class MeasuredCosts:
                 key = _key_of(node)
                 if key not in self._known and key not in new:
                     new[key] = node
+        self._find(new)
+        for key, node in new.items():
+            if key in self._known:
+                seconds, scratch = self._known[key]
+                self._known[key] = agreed_seconds(_key_of(node, ""), seconds), scratch
+
+    def _find(self, wanted: Mapping[str, fx.Node]) -> None:
+        """Read the costs of nodes from the disk, and measure those that it lacks."""
+        new = dict(wanted)
         cache = find_file_cache(_KEPT)
-        for key in list(new):
+        for key in wanted:
             cached = None if cache is None else cache.read(key)
             if cached is not None:
                 seconds, scratch = json.loads(cached)
@@ -93,10 +103,10 @@ class MeasuredCosts:
                 RuntimeWarning,
                 stacklevel=outside("torch"),
             )
-        self._known.update(measured)
         if cache is not None:
             for key, costs in measured.items():
                 cache.write(key, json.dumps(costs).encode())
+        self._known.update(measured)
 
     def __call__(self, node: fx.Node) -> tuple[float, int]:
         """Return the seconds and scratch bytes of a node."""
@@ -129,7 +139,17 @@ def _run(node: fx.Node) -> Any:
     return node.meta.get(RUNS_AS, node.target)
 
 
-def _key_of(node: fx.Node) -> str:
+def _machine_of(node: fx.Node) -> str:
+    """Return what costs depend on beside the node."""
+    processor = platform.processor(), torch.backends.cpu.get_cpu_capability()
+    machine = torch.__version__, torch.get_num_threads(), processor
+    gpus = [torch.cuda.get_device_name(each) for each in _gpus([node])]
+    return repr((machine, (torch.backends.mkldnn.enabled, os.cpu_count()), gpus))
+
+
+def _key_of(node: fx.Node, machine: str | None = None) -> str:
+    """Return a key of what a node computes, by default on this machine."""
+
     def properties(each: Any) -> Any:
         if not isinstance(each, fx.Node):
             return repr(each)
@@ -144,13 +164,10 @@ def _key_of(node: fx.Node) -> str:
         ]
 
     arguments = fx.node.map_aggregate((node.args, dict(node.kwargs)), properties)
-    processor = platform.processor(), torch.backends.cpu.get_cpu_capability()
-    machine = torch.__version__, torch.get_num_threads(), processor
-    gpus = [torch.cuda.get_device_name(each) for each in _gpus([node])]
-    flags = torch.backends.mkldnn.enabled, os.cpu_count()
     what = _run(node)
     name = what.__name__ if RUNS_AS in node.meta else str(what)
-    text = repr((machine, flags, gpus, name, arguments))
+    where = _machine_of(node) if machine is None else machine
+    text = repr((where, name, arguments))
     return sha256(text.encode()).hexdigest()
 
 

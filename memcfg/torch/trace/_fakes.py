@@ -43,6 +43,12 @@ def same_numbers() -> Iterator[None]:
         np.random.set_state(numpys)  # noqa: NPY002
 
 
+def is_faking() -> bool:
+    """Return whether ops of this thread run on fake tensors."""
+    kind = torch._C._TorchDispatchModeKey.FAKE
+    return torch._C._get_dispatch_mode(kind) is not None
+
+
 class Replaced(TorchFunctionMode):  # type: ignore[misc]
     """Replaces tensors among the arguments of PyTorch's functions by others.
 

@@ -27,7 +27,7 @@ from memcfg.torch.trace._kept_functions import kept_in_eager
 from memcfg.torch.trace._traced import nbytes_of, rounded
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
     from torch import fx, nn
 
@@ -37,11 +37,27 @@ _PRODUCTS = {_aten.mm, _aten.addmm, _aten.bmm, _aten.baddbmm}
 _workspaces: dict[torch.device, int] = {}
 
 
-def gradient_bytes(module: torch.nn.Module) -> int:
-    """Return the bytes of the gradients that parameters have."""
-    return sum(
-        nbytes_of(each.grad) for each in module.parameters() if each.grad is not None
-    )
+def gradient_bytes(module: torch.nn.Module, without: Collection[int] = ()) -> int:
+    """Return the bytes of the gradients that parameters have, each storage once.
+
+    Parameters whose ids are in `without` do not count.
+    """
+    gradients = [
+        each.grad
+        for each in module.parameters()
+        if each.grad is not None and id(each) not in without
+    ]
+    storages = {each.untyped_storage()._cdata: each for each in gradients}
+    return sum(map(nbytes_of, storages.values()))
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the part of a tensor that this rank has, or the tensor if it has all."""
+    part = getattr(tensor, "_local_tensor", None)
+    if part is None:
+        return tensor
+    own: torch.Tensor = part.detach().requires_grad_(tensor.requires_grad)
+    return own
 
 
 def workspace_bytes(nodes: Iterable[fx.Node]) -> int:
@@ -220,8 +236,9 @@ def optimizer_bytes(optimizer: torch.optim.Optimizer | None) -> int:
         fresh: dict[Any, list[torch.Tensor]] = {}
         for each in own:
             if not optimizer.state.get(each):
-                like = each.shape, each.stride(), each.dtype, each.device
-                fresh.setdefault(like, []).append(each)
+                own_part = local(each)
+                like = own_part.shape, own_part.stride(), each.dtype, each.device
+                fresh.setdefault(like, []).append(own_part)
         alike = list(fresh.values())
         made = _tried(optimizer, group, [each[0] for each in alike]) if alike else []
         total += sum(
@@ -304,7 +321,7 @@ def twin_of(
 def tensors_in(state: Mapping[Any, Any]) -> list[torch.Tensor]:
     """List the tensors of a state."""
     leaves = tree_leaves(list(state.values()))
-    return [each for each in leaves if isinstance(each, torch.Tensor)]
+    return [local(each) for each in leaves if isinstance(each, torch.Tensor)]
 
 
 def stepped_by(optimizer: torch.optim.Optimizer) -> list[tuple[Any, ...]]:
@@ -367,7 +384,7 @@ def _traced(optimizer: torch.optim.Optimizer) -> int:
 
 def _faked_group(mode: FakeTensorMode, group: dict[str, Any]) -> dict[str, Any]:
     """Return a group of fake parameters, each with a gradient."""
-    own, made = group["params"], []
+    own, made = [local(each) for each in group["params"]], []
     for each in own:
         fake = mode.from_tensor(each).detach().requires_grad_(each.requires_grad)
         if each.requires_grad:

@@ -7,16 +7,19 @@ outputs and makes their gradients.
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import fx
 from torch.utils._pytree import tree_leaves
 
+from memcfg._caller import shown_path
 from memcfg.graph import Graph, Op, Tensor, memory_seconds
 from memcfg.graph._graph import DTYPES
 from memcfg.plan import Compute
@@ -34,6 +37,7 @@ ONCE = "memcfg.once"  # in the metadata of nodes that must not be recomputed
 RUNS_AS = "memcfg.runs_as"
 LOSS = "loss"  # the user's own op
 UPDATE = "step of the optimizer"  # the op that follows the backward phase, if any
+PASSING = "before forward"  # the op of a wrapper, if it gathers or sends something
 STALE = "outputs of the pass before"  # a tensor that is freed at the end of forward
 # Since PyTorch 2.13, a compiled backward frees gradients of outputs once it has read
 # them; before, its caller holds them.
@@ -150,6 +154,15 @@ def module_of(node: fx.Node) -> str:
     return ""
 
 
+@lru_cache(4096)
+def line_of(calls: str) -> str:
+    """Return the innermost file and line outside of PyTorch in a node's stack."""
+    for path, number in reversed(re.findall(r'File "([^"]+)", line (\d+)', calls)):
+        if f"{os.sep}torch{os.sep}" not in path:
+            return f"{shown_path(path)}:{number}"
+    return ""
+
+
 def title_of(nodes: Iterable[fx.Node]) -> str:
     """Return the class of the traced module; empty if it is not known."""
     for node in nodes:
@@ -243,6 +256,8 @@ class Tracer:
         Outputs of the previous pass, which are freed at the end of forward.
     other_losses_bytes : int, default 0
         Bytes that the same loss needs for the outputs of other passes.
+    passing_bytes : int, default 0
+        Bytes that a wrapper of the model allocates and frees before forward.
     """
 
     def __init__(
@@ -259,11 +274,13 @@ class Tracer:
         update_bytes: int | None = None,
         stale_bytes: int = 0,
         other_losses_bytes: int = 0,
+        passing_bytes: int = 0,
     ) -> None:
         self._source = source
         self._update_bytes = update_bytes
         self._stale_bytes = stale_bytes
         self._other_losses_bytes = other_losses_bytes
+        self._passing_bytes = passing_bytes
         self._states = states or {}
         self._fwd = num_fwd_outputs
         self._name = name
@@ -292,6 +309,7 @@ class Tracer:
         for node in sources:
             if node not in tangents:
                 self._source_tensor(node)
+        self._begin()
         phase = "forward"
         for index, node in enumerate(order):
             if node.op == "call_function":
@@ -326,6 +344,7 @@ class Tracer:
             tuple(self._tensors),
             _fixed(self._ops, keep, shown),
             tuple(sorted(keep)),
+            lines=self._lines(),
         )
         states = {
             op: self._states[node]
@@ -335,6 +354,16 @@ class Tracer:
         return Traced(
             graph, self._nodes, self._storage_of, self._made, boundary, sources, states
         )
+
+    def _lines(self) -> dict[str, str]:
+        """Return the lines of the user's program by the names of ops, where known."""
+        stacks = {
+            node.name: node.meta.get("stack_trace") or ""
+            for node in self._nodes
+            if node is not None
+        }
+        lines = {name: line_of(calls) for name, calls in stacks.items()}
+        return {name: line for name, line in lines.items() if line}
 
     def _outputs(self) -> list[Any]:
         node = next(node for node in self._source.nodes if node.op == "output")
@@ -436,6 +465,23 @@ class Tracer:
         name = f"effect:{len(self._tensors)}"
         self._tensors.append(Tensor(name, 0, "activation"))
         return len(self._tensors) - 1
+
+    def _begin(self) -> None:
+        """Add the op of what a wrapper does before forward, which has only scratch."""
+        if not self._passing_bytes:
+            return
+        self._token = self._chain()
+        op = Op(
+            PASSING,
+            PASSING,
+            "forward",
+            (),
+            (self._token,),
+            0.0,
+            self._passing_bytes,
+            replayable=False,
+        )
+        self._append(op, None, [])
 
     def _end_forward(self, fwd: Iterable[Any]) -> None:
         """Add the op that frees the outputs held by a user's variable until now."""

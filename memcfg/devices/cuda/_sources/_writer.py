@@ -32,6 +32,7 @@ CTYPES = {
     "uint32": "unsigned int",
     "int64": "long long",
     "uint64": "unsigned long long",
+    "int8": "signed char",
     "uint8": "unsigned char",
     "bool": "bool",
 }

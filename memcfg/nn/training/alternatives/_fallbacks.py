@@ -237,6 +237,8 @@ def why_whole(
         shares_of(spec, key)
     except NotImplementedError as error:
         return f"the loss {error}"
+    if key.kind == "train" and getattr(spec.optimizer, "updates_itself", False):
+        return f"{type(spec.optimizer).__name__}.update_step updates in every part"
     if key.kind != "train" or on_oom.batch_statistics is not None:
         return ""
     fixed = any(not weight.trainable for weight in spec.network.weights)

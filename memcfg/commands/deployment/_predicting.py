@@ -1,0 +1,136 @@
+"""``memcfg predict``: the outputs of a model in a file, within a limit."""
+
+from __future__ import annotations
+
+import io
+import sys
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from memcfg import compression, config, nn
+from memcfg.commands._sizes import limit
+from memcfg.commands._whole_numbers import positive
+from memcfg.errors import FormatError
+from memcfg.files import open_file, write_atomically
+from memcfg.units import exact
+
+if TYPE_CHECKING:
+    import argparse
+
+    import numpy.typing as npt
+
+_DESCRIPTION = (
+    "Print the outputs of a model for samples in a .npy file: a line for each sample, "
+    "numbers separated by spaces. The weights of a compressed model (.mcz) stay in its "
+    "file: each is read and decoded before it is needed, while what is before it "
+    "computes. The peak of memory goes to the error stream."
+)
+
+
+def add_predict(
+    subparsers: argparse._SubParsersAction[argparse.ArgumentParser],
+) -> None:
+    """Add ``memcfg predict`` to a parser."""
+    parser = subparsers.add_parser(
+        "predict",
+        help="predict with a model in a file under a memory limit",
+        description=_DESCRIPTION,
+    )
+    parser.add_argument(
+        "--limit",
+        type=limit,
+        metavar="SIZE",
+        help="the maximum of bytes in use, such as 32MiB (default: no limit)",
+    )
+    parser.add_argument(
+        "--batch",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="samples of a step (default: 1, which needs least)",
+    )
+    parser.add_argument(
+        "--products",
+        choices=("dense", "auto"),
+        default="dense",
+        help=(
+            "auto: multiply by codes where that is faster; outputs then differ by "
+            "rounding (default: dense)"
+        ),
+    )
+    parser.add_argument(
+        "--output",
+        metavar="FILE",
+        help="write the outputs to a .npy file instead of printing them",
+    )
+    parser.add_argument("model", metavar="MODEL", help="a .mcz or .memcfg file")
+    parser.add_argument("data", metavar="DATA", help="a .npy file of samples")
+    parser.set_defaults(run=_run, parser=parser)
+
+
+def _run(args: argparse.Namespace) -> int:
+    if not args.model.endswith((".mcz", ".memcfg")):
+        args.parser.error(f"MODEL is a .mcz or .memcfg file, not {args.model!r}")
+    samples = _samples(args.data)
+    within = nullcontext() if args.limit is None else config.budget(f"{args.limit}B")
+    with within:
+        model = _model(args.model, args.products)
+        outputs = _predict(model, samples, args)
+        peak = model.memory_report().measured_peak_bytes
+        if args.output is None:
+            _print(outputs)
+        else:
+            write_atomically(args.output, _as_file(outputs))
+        model.close()
+    allowed = "" if args.limit is None else f" of {exact(args.limit)}"
+    print(
+        f"memcfg: {len(samples)} samples, at a peak of {exact(peak)}{allowed}",
+        file=sys.stderr,
+    )
+    return 0
+
+
+def _model(path: str, products: str) -> nn.Model:
+    if path.endswith(".mcz"):
+        return compression.load(path).streamed(products=products)
+    return nn.models.load_model(path, compile=False)
+
+
+def _samples(path: str) -> npt.NDArray[Any]:
+    """Map a .npy file, so that its bytes are read as they are needed."""
+    with open_file(path):  # an OSError names the file
+        pass
+    try:
+        found = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (EOFError, ValueError, OverflowError) as error:
+        raise FormatError(f"{path} is not a .npy file of numbers: {error}") from None
+    if not isinstance(found, np.ndarray) or found.ndim == 0 or len(found) == 0:
+        raise FormatError(f"{path} has no samples: an array of one or more is needed")
+    return found
+
+
+def _predict(
+    model: nn.Model, samples: npt.NDArray[Any], args: argparse.Namespace
+) -> npt.NDArray[np.float32]:
+    try:
+        outputs = model.predict(samples, args.batch, verbose=0)
+    except (TypeError, ValueError) as error:
+        if isinstance(error, FormatError):
+            raise
+        raise FormatError(f"{args.data} is not for this model: {error}") from None
+    if not isinstance(outputs, np.ndarray):
+        raise FormatError(f"{args.model} has several outputs; predict prints one")
+    return outputs
+
+
+def _print(outputs: npt.NDArray[np.float32]) -> None:
+    for row in outputs.reshape(len(outputs), -1):
+        print(*(np.format_float_positional(value) for value in row))
+
+
+def _as_file(outputs: npt.NDArray[np.float32]) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, outputs, allow_pickle=False)
+    return stream.getvalue()

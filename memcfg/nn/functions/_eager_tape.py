@@ -1,0 +1,194 @@
+"""Gradients of what is computed at once, outside of a function.
+
+Each call on arrays is computed, and noted as the same call of symbolic tensors. When
+gradients are asked for, one program computes them from the arrays that were given. It
+draws the numbers that the calls drew, and leaves moving averages alone, which the calls
+have moved.
+"""
+
+from __future__ import annotations
+
+from contextvars import ContextVar
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from memcfg._core import scope_out
+from memcfg.nn.functions._function_graph import Calls
+from memcfg.nn.functions._function_state import FunctionState
+from memcfg.nn.functions._recorder import Recording, resumed
+from memcfg.nn.layers._layer import (
+    OPERATIONS,
+    SymbolicTensor,
+    Variable,
+    filled_in,
+    next_order,
+    pattern,
+    start_of,
+)
+from memcfg.nn.layers._operators import get_item
+from memcfg.nn.training._compile_config import PLANNED, get_policy, get_times
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["EagerTape", "TapedArray", "active_tape"]
+
+_ARRAYS = (np.ndarray, np.generic)
+_OPERATORS = {"true_divide": "divide"}  # ufuncs whose op has another name
+_active: ContextVar[EagerTape | None] = ContextVar("tape", default=None)
+
+
+def active_tape() -> EagerTape | None:
+    """Return the tape that notes calls on arrays, or None."""
+    return _active.get()
+
+
+class TapedArray(np.ndarray[Any, Any]):
+    """An array that a tape has seen; ufuncs that are ops are noted, too."""
+
+    symbol: SymbolicTensor | None = None
+    tape: EagerTape | None = None  # whose symbol it is
+
+    def __array_ufunc__(
+        self, ufunc: Any, method: str, *inputs: Any, **more: Any
+    ) -> Any:
+        """Compute a ufunc as an op while a tape is active, else as NumPy does."""
+        name = _OPERATORS.get(ufunc.__name__, ufunc.__name__)
+        if active_tape() is not None and method == "__call__" and not more:
+            if name in _BINARY:
+                return SymbolicTensor.operators.binary(name, *inputs)
+            if name in _UNARY:
+                return OPERATIONS[name](*inputs)
+        plain = [_plain(each) for each in inputs]
+        if "out" in more:
+            more["out"] = tuple(_plain(each) for each in more["out"])
+        return getattr(ufunc, method)(*plain, **more)
+
+    def __getitem__(self, key: Any) -> Any:
+        if active_tape() is None:
+            return _plain(self)[key]
+        return get_item(self, key)
+
+    def __iter__(self) -> Any:
+        return (self[i] for i in range(len(self)))
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in _METHODS and active_tape() is not None:
+            raise AttributeError(
+                f"a tape does not see {name!r} of NumPy: use the function of "
+                "memcfg.nn.ops, or np.asarray(x) for a constant",
+                name=name,
+                obj=self,
+            )
+        return super().__getattribute__(name)
+
+
+_BINARY = frozenset({"add", "subtract", "multiply", "divide", "power", "matmul"})
+_METHODS = frozenset(
+    {
+        *("sum", "mean", "max", "min", "prod", "std", "var", "cumsum", "clip", "dot"),
+        *("reshape", "ravel", "flatten", "transpose", "T", "squeeze", "swapaxes"),
+        *("repeat", "take", "trace", "diagonal", "round"),
+    }
+)
+_UNARY = frozenset(
+    {
+        *("negative", "absolute", "exp", "log", "sqrt", "square", "tanh", "sin", "cos"),
+        *("log1p", "expm1", "reciprocal"),
+    }
+)
+
+
+def _plain(value: Any) -> Any:
+    return np.asarray(value) if isinstance(value, TapedArray) else value
+
+
+class EagerTape:
+    """The calls on arrays of a `GradientTape`, and of tapes within it."""
+
+    def __init__(self) -> None:
+        self.recording = Recording(moves=False)
+        self._starts: dict[SymbolicTensor, np.ndarray[Any, Any]] = {}
+        self._known: dict[int, tuple[Any, SymbolicTensor]] = {}  # arrays by id
+
+    def __enter__(self) -> Self:
+        self._token = _active.set(self)
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        _active.reset(self._token)
+
+    def note(self, call: Any, args: Any, options: Any, values: Any, number: int) -> Any:
+        """Note a call; return its values as arrays that the tape has seen.
+
+        `number` is that by which the call has drawn. A call without arrays, which
+        draws, makes constants.
+        """
+        leaves: list[Any] = []
+        args, options = pattern((args, options), leaves, _ARRAYS)
+        if not leaves:
+            return values
+        symbols = [self.symbol(each) for each in leaves]
+        self.recording.segments.append((next_order(), number))
+        with resumed(self.recording):
+            made = call(*filled_in(args, symbols), **filled_in(options, symbols))
+        tensors: list[SymbolicTensor] = []
+        arrays: list[Any] = []
+        pattern(made, tensors)
+        structure = pattern(values, arrays, _ARRAYS)
+        return filled_in(structure, self._seen(arrays, tensors))
+
+    def _seen(self, arrays: Sequence[Any], tensors: Sequence[Any]) -> list[Any]:
+        result = []
+        for array, tensor in zip(arrays, tensors, strict=True):
+            taped = np.asarray(array).view(TapedArray)
+            taped.symbol, taped.tape = tensor, self
+            result.append(taped)
+        return result
+
+    def value(self, variable: Variable) -> Any:
+        """Return the value of a weight as an array that the tape has seen."""
+        symbol = self.recording.symbol(variable)
+        return self._seen([variable.numpy()], [symbol])[0]
+
+    def watched(self, array: Any) -> Any:
+        """Return an array whose operators the tape sees."""
+        if isinstance(array, TapedArray):
+            return array
+        symbol = self.symbol(array)
+        return self._seen([self._starts[symbol]], [symbol])[0]
+
+    def has_made(self, array: Any) -> bool:
+        """Return whether an array was computed while the tape was active."""
+        return isinstance(array, TapedArray) and array.tape is self
+
+    def symbol(self, array: Any) -> SymbolicTensor:
+        """Return the tensor that stands for an array; a new one is an input."""
+        if isinstance(array, TapedArray) and array.tape is self:
+            assert array.symbol is not None  # they are set together
+            return array.symbol
+        if id(array) not in self._known:
+            value = np.asarray(array)
+            whole = value.dtype.kind in "iu"
+            value = value.astype(np.int32 if whole else np.float32, copy=False)
+            start = start_of(value.shape, value.dtype.name)
+            self._starts[start] = value
+            self._known[id(array)] = array, start
+        return self._known[id(array)][1]
+
+    def computed(self, tensors: Sequence[SymbolicTensor]) -> list[Any]:
+        """Return the values of tensors, which the tape sees if it is still active."""
+        if not tensors:
+            return []
+        settings = get_policy(None), get_times("nominal", PLANNED), 1
+        calls = Calls("gradients", list(self._starts), tensors, None, self.recording)
+        state = FunctionState("gradient_tape", *settings)
+        with scope_out():
+            try:
+                state.load(calls)
+                values = state.run(calls, list(self._starts.values()), guard=False)[1]
+            finally:
+                state.close()
+        values = values[: len(tensors)]
+        return self._seen(values, tensors) if active_tape() is self else values

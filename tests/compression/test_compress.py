@@ -1,0 +1,139 @@
+"""The whole of Deep Compression on small digits, within a limit."""
+
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+
+import memcfg as mc
+from memcfg.compression import compress, load, sensitivity
+
+nn = mc.nn
+
+
+@pytest.fixture(scope="module")
+def digits():
+    load_digits = pytest.importorskip("sklearn.datasets").load_digits
+    x, y = load_digits(return_X_y=True)
+    x = np.float32(x / 16)
+    return (x[:1200], y[:1200]), (x[1200:], y[1200:])
+
+
+def network(metrics=("accuracy",)):
+    nn.set_random_seed(0)
+    layers = [
+        nn.Dense(64, activation="relu", name="a"),
+        nn.Dense(10, activation="softmax", name="b"),
+    ]
+    model = nn.Sequential([nn.Input((64,)), *layers])
+    loss = "sparse_categorical_crossentropy"
+    model.compile(nn.Adam(0.005), loss, metrics=list(metrics))
+    return model
+
+
+@pytest.fixture(scope="module")
+def trained(digits):
+    model = network()
+    model.fit(*digits[0], epochs=8, verbose=0)
+    model.close()
+    return model
+
+
+def accuracy(model, data):
+    return model.evaluate(*data, verbose=0, return_dict=True)["accuracy"]
+
+
+def test_it_keeps_the_accuracy_within_a_limit(digits, trained, tmp_path):
+    train, test = digits
+    before = copy.deepcopy(trained).get_weights()
+    limit = trained.plan(32).peak_bytes + 4096
+    mc.config.set_memory_limit("CPU:0", limit)
+    small = compress(trained, train, 0.02, validation_data=test, epochs=3)
+    assert mc.config.get_memory_info("CPU:0")["peak"] <= limit
+    assert all(map(np.array_equal, trained.get_weights(), before))
+    report = small.report()
+    given, pruned, shared, coded = report.stages
+    assert [each.name for each in report.stages] == [
+        *("given", "pruned", "shared", "coded"),
+    ]
+    assert given.nbytes == 4 * trained.count_params()
+    assert given.accuracy == accuracy(trained, test)
+    trained.close()
+    assert coded.accuracy >= given.accuracy - 0.02
+    assert given.nbytes > 8 * coded.nbytes
+    assert pruned.nbytes > shared.nbytes > coded.nbytes == small.nbytes
+    assert given.train_peak > pruned.train_peak > shared.train_peak
+    assert all(each.seconds > 0 and each.predict_peak > 0 for each in report.stages)
+    assert all(len(line) <= 80 for line in str(report).splitlines())
+    small.save(tmp_path / "a.mcz")
+    assert (tmp_path / "a.mcz").stat().st_size == small.nbytes
+    loaded = load(tmp_path / "a.mcz")
+    rows = loaded.predict(test[0]).argmax(1)
+    assert (rows == test[1]).mean() == pytest.approx(coded.accuracy)
+    weights = [w for w in loaded.model().get_weights() if w.ndim > 1]
+    for row, weight in zip(report.weights, weights, strict=True):
+        left = weight[weight != 0]
+        assert (row.size, row.kept) == (weight.size, len(left))
+        assert row.values == len(np.unique(left)) <= 32
+    with pytest.raises(RuntimeError, match="a file has none"):
+        loaded.report()
+
+
+def test_what_is_given_is_used(digits, trained):
+    train, test = digits
+    densities = sensitivity(trained, test, (0.5, 0.3)).densities(1.0)
+    small = compress(
+        trained,
+        train,
+        1.0,
+        validation_data=mc.data.Dataset.from_tensor_slices(test).batch(50),
+        density=densities,
+        steps=2,
+        bits={"a": 3, "b": 4},
+        epochs=1,
+        coder="none",
+    )
+    one, other = small.report().weights
+    assert (one.kept, other.kept) == (np.ceil(0.3 * 4096), np.ceil(0.3 * 640))
+    assert one.values <= 8
+    assert other.values <= 16
+
+
+def test_by_rate_and_with_a_warning(digits, trained):
+    train, test = digits
+    with pytest.warns(RuntimeWarning, match="accuracy fell by .* allow more"):
+        small = compress(
+            trained,
+            train,
+            0.0,
+            validation_data=test,
+            density=0.02,
+            steps=1,
+            quantizer="rate",
+            step=1.0,
+            epochs=1,
+        )
+    assert sum(row.kept for row in small.report().weights) <= 0.02 * 4736 + 2
+
+
+def test_what_is_refused(digits, trained):
+    train, _ = digits
+    with pytest.raises(ValueError, match="unknown quantizer"):
+        compress(trained, train, quantizer="kmeans")
+    with pytest.raises(ValueError, match="max_accuracy_loss must be zero or more"):
+        compress(trained, train, -0.1)
+    with pytest.raises(ValueError, match=r"compile it with metrics=\['accuracy'\]"):
+        compress(network(metrics=()), train)
+    for options, message in (
+        ({"coder": "zip"}, "coder must be one of"),
+        ({"bits": 17}, "bits must be at most 16"),
+        ({"density": {"c": 0.1}}, "'c' is none of a/kernel, b/kernel"),
+        ({"step": 0}, "step must be above 0"),
+        ({"rate_weight": -1}, "rate_weight must be zero or more"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            compress(trained, None, **options)
+    with pytest.raises(RuntimeError, match="compile"):
+        compress(nn.Sequential([nn.Input((64,)), nn.Dense(10)]), train)
