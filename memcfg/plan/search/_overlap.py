@@ -29,6 +29,7 @@ from memcfg.plan.format._clock import Clock, cost_of
 from memcfg.plan.format._collectives import (
     any_beside,
     beside_seconds,
+    is_collective,
     runs_beside,
 )
 from memcfg.plan.search._full_tiers import in_own_numbers
@@ -354,7 +355,9 @@ def _later(request: Request, actions: Sequence[Action]) -> Iterator[list[int]]:
     given = [action.op for action in computes]
     order = _Order(request.graph, given)
     seen = [given]
-    for behind in (1, 4, 16, len(order.collectives)):
+    # Weights and biases are gathered one by one, and only the former take time.
+    meets = any(map(is_collective, request.graph.ops))
+    for behind in (1, *(4, 16) * meets, len(order.collectives)):
         sequence = order.delayed(behind)
         if sequence not in seen:
             seen.append(sequence)
