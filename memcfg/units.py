@@ -10,7 +10,9 @@ __all__ = [
     "ALIGNMENT",
     "align_up",
     "format_bytes",
+    "format_seconds",
     "parse_bytes",
+    "parse_seconds",
     "parse_share",
     "warn_of_few_bytes",
 ]
@@ -29,6 +31,8 @@ _UNITS = {
     "tib": 2**40,
 }
 _SIZE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*([a-zA-Z]+)\s*")
+_EXPONENTS = {"s": "", "ms": "e-3", "us": "e-6", "µs": "e-6"}
+_TIME = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*(s|ms|us|µs)\s*")
 _SHARE = re.compile(r"\s*([0-9]+(?:\.[0-9]+)?)\s*%\s*")
 
 
@@ -196,6 +200,55 @@ def format_bytes(nbytes: int, *, exact: bool = False) -> str:
         return f"{nbytes} B"
     rounded = f"{size:.2f} {unit}"
     return f"{nbytes} B ({rounded})" if exact else rounded
+
+
+def format_seconds(value: float) -> str:
+    """Return a time as text with three digits.
+
+    Parameters
+    ----------
+    value : float
+        A time in seconds.
+
+    Returns
+    -------
+    str
+        Such as ``"1.5 s"``, ``"12.3 ms"``.
+    """
+    return f"{value * 1e3:.3g} ms" if value < 0.9995 else f"{value:.3g} s"
+
+
+def parse_seconds(value: float | str) -> float:
+    """Read a time: a number is in seconds, a string has a unit.
+
+    Parameters
+    ----------
+    value : float or str
+        ``0.5``, ``"5us"``, ``"5 µs"``, ``"20ms"``, ``"1.5s"``.
+
+    Returns
+    -------
+    float
+        The time in seconds.
+
+    Raises
+    ------
+    TypeError
+        If `value` is neither a number nor a string.
+    ValueError
+        If the string has no number or no known unit, or the time is negative or not
+        finite.
+    """
+    if isinstance(value, str):
+        match = _TIME.fullmatch(value)
+        if match is None:
+            raise ValueError(f"a time is a number with s, ms or us, not {value!r}")
+        return float(match.group(1) + _EXPONENTS[match.group(2)])
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise TypeError(f"a time is a number or a string like '5us', not {value!r}")
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"a time is 0 or more seconds, not {value}")
+    return float(value)
 
 
 def exact(nbytes: int) -> str:

@@ -13,10 +13,10 @@ from memcfg.commands._at_work import GrowingTable, shown
 from memcfg.commands._measured import Measured, environment, measure
 from memcfg.commands._rungs import Rungs
 from memcfg.commands._tasks import Task
-from memcfg.commands.comparison._comparison import extra, gap, seconds, waits
+from memcfg.commands.comparison._comparison import extra, gap, waits
 from memcfg.files import write_atomically
 from memcfg.plan import NAMED_POLICIES, Plan, share
-from memcfg.units import format_bytes
+from memcfg.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -154,9 +154,9 @@ def _cells(ladder: _Ladder, rung: Rung, *, measured: bool) -> list[str]:
         return [*cells, *[""] * (3 if measured else 2)]
     if rung.measured:
         cells.append(format_bytes(rung.measured.peak_bytes))
-        cells.append(seconds(rung.measured.seconds))
+        cells.append(format_seconds(rung.measured.seconds))
     else:
-        cells.append(seconds(rung.plan.elapsed_seconds))
+        cells.append(format_seconds(rung.plan.elapsed_seconds))
     columns = round(_BAR[measured] * ladder.delay(rung) / ladder.most())
     return [*cells, writable("█" * columns)]
 

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from memcfg._tables import draw, new_table
 from memcfg._terminal import width, write
 from memcfg.commands._at_work import shown
-from memcfg.commands.comparison._comparison import seconds
 from memcfg.errors import MemcfgError
 from memcfg.graph import with_profile
 from memcfg.plan import NAMED_POLICIES
-from memcfg.units import format_bytes
+from memcfg.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -66,7 +65,9 @@ def largest_batches(
         table = new_table("Method", numbers=numbers)
         for batch, each, name, peak in rows:
             mark = " *" * (len(rows) > 1 and (batch, each) == rows[0][:2])
-            table.add_row(name + mark, str(batch), format_bytes(peak), seconds(each))
+            table.add_row(
+                name + mark, str(batch), format_bytes(peak), format_seconds(each)
+            )
         write(draw(table))
         if len(rows) > 1:
             write("\n* the largest batch; of equal ones, the least time of a sample")

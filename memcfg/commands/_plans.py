@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from dataclasses import replace
 from fractions import Fraction
@@ -22,6 +23,8 @@ from memcfg.commands.comparison._comparison import compare
 from memcfg.errors import FormatError, GraphError
 from memcfg.files import read_file, write_atomically
 from memcfg.graph import PROFILES, TIMES, Graph, with_profile
+from memcfg.nn.training.ranks._sharding import SHARDINGS
+from memcfg.parallel import estimate
 from memcfg.plan import (
     NAMED_POLICIES,
     POLICIES,
@@ -105,6 +108,7 @@ def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
         ),
     )
     add_places(parser)
+    _add_ranks(parser)
     parser.add_argument(
         "--ladder",
         action="store_true",
@@ -143,6 +147,34 @@ def add_plan(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) ->
     parser.set_defaults(run=_plan, parser=parser)
 
 
+def _add_ranks(parser: argparse.ArgumentParser) -> None:
+    """Add the options of training on several ranks."""
+    parser.add_argument(
+        "--ranks",
+        type=positive,
+        metavar="N",
+        help=(
+            "plan for N ranks that train the network together, each with the limit, "
+            "and compare what they can divide"
+        ),
+    )
+    parser.add_argument(
+        "--shard",
+        choices=("none", *SHARDINGS),
+        help="what the ranks divide (default: each way in turn)",
+    )
+    parser.add_argument(
+        "--link",
+        metavar="SIZE",
+        help="bytes that a rank sends a second, such as 25GB (default: 1.25GB)",
+    )
+    parser.add_argument(
+        "--latency",
+        metavar="SECONDS",
+        help="time of a collective without bytes, such as 5us (default: 50us)",
+    )
+
+
 def _add_step(parser: argparse.ArgumentParser) -> None:
     """Add the arguments that say which step is planned, and within which limit."""
     parser.add_argument(
@@ -161,7 +193,10 @@ def _add_step(parser: argparse.ArgumentParser) -> None:
         help="a graph as memcfg.graph/1 instead of a network; -: standard input",
     )
     parser.add_argument(
-        "--batch", type=positive, metavar="N", help="samples per step (default: 32)"
+        "--batch",
+        type=positive,
+        metavar="N",
+        help="samples per step (default: 32, or one a rank if that is more)",
     )
     parser.add_argument(
         "--set",
@@ -207,6 +242,8 @@ def _plan(args: argparse.Namespace) -> int:
         graph = replace(_read(args.graph, Graph.from_json), tiers=spill)
     else:
         task = _task(args)
+        if args.ranks is not None:
+            return _plan_ranks(args, task)
         if args.largest_batch:
             return _largest_batch(args, task)
         try:
@@ -283,6 +320,40 @@ def _largest_batch(args: argparse.Namespace, task: Task | OwnTask) -> int:
     return result
 
 
+def _plan_ranks(args: argparse.Namespace, task: Task | OwnTask) -> int:
+    """Print what each way to divide state takes on each rank; 1 if none fits."""
+    limit = None if args.limit is None else args.limit.size
+    if isinstance(limit, Fraction):
+        args.parser.error("--ranks needs --limit in bytes, such as 80GiB")
+    try:
+        if isinstance(task, OwnTask):
+            model = task.model()
+        else:
+            model = task.model(batch_statistics="micro")
+        with shown("planning"):
+            found = estimate(
+                model,
+                args.ranks,
+                args.batch,
+                limit,
+                shard={"none": None, None: "auto"}.get(args.shard, args.shard),
+                link=args.link,
+                latency=args.latency,
+                profile=args.profile,
+                policy=args.method,
+            )
+    except (TypeError, ValueError, RuntimeError) as error:
+        args.parser.error(str(error))
+    text = json.dumps(found.to_dict(), indent=1) + "\n"
+    if args.output == _STANDARD:
+        _print(text)
+    else:
+        if args.output is not None:
+            write_atomically(args.output, text.encode())
+        write(found)
+    return 0 if found.best is not None else 1
+
+
 def _spill(args: argparse.Namespace) -> tuple[Tier, ...]:
     """Configure where methods swap to, if given, and return the tiers."""
     wanted = said_places(args)
@@ -319,13 +390,21 @@ def _plan_directly(policy: Policy, graph: Graph, limit: int | None) -> Plan:
 def _check(args: argparse.Namespace) -> None:
     """Refuse arguments that cannot be combined."""
     of_graph, drawn = args.graph is not None, args.ladder and args.output is not None
-    many = not of_graph and (args.method is None or args.train)
+    many = args.method is None or args.train
+    many = many and not of_graph and args.ranks is None
+    other = args.ladder or args.train or args.largest_batch or args.time_limit
+    of_ranks = args.shard or args.link or args.latency
     for_networks = bool(
         args.batch or args.set or args.ladder or args.train or args.times
     )
     own = args.network is not None and args.network.endswith(_MODEL)
     wrong = {
         "give either a network or --graph FILE": of_graph == (args.network is not None),
+        "--ranks needs a network": of_graph and args.ranks is not None,
+        "--ranks prints a table: leave out --ladder, --run, --largest-batch and "
+        "--time-limit": args.ranks is not None and bool(other),
+        "--shard, --link and --latency need --ranks": args.ranks is None
+        and bool(of_ranks),
         "--batch, --set, --times, --ladder and --run need a network": of_graph
         and for_networks,
         "--set, --times and --run cannot be used with a model file": own

@@ -47,7 +47,9 @@ class Task:
     optimizer: str | None = None  # None: SGD with momentum
     dtype: str | None = None  # a dtype policy
 
-    def model(self, policy: Policy | str = "auto") -> nn.Model:
+    def model(
+        self, policy: Policy | str = "auto", *, batch_statistics: str | None = None
+    ) -> nn.Model:
         """Build the network and compile it; weights are the same every time."""
         nn.set_random_seed(0)
         before = config.dtype_policy()
@@ -63,7 +65,14 @@ class Task:
         optimizer: nn.optimizers.Optimizer | str = nn.SGD(_RATE, momentum=0.9)
         if self.optimizer is not None:
             optimizer = self.optimizer
-        model.compile(optimizer, loss, memory=policy, times=self.times, on_oom="raise")
+        model.compile(
+            optimizer,
+            loss,
+            memory=policy,
+            times=self.times,
+            on_oom="raise" if batch_statistics is None else "micro_batch",
+            batch_statistics=batch_statistics,
+        )
         return model
 
     def graph(self) -> Graph:

@@ -20,7 +20,7 @@ __all__ = ["Builder"]
 
 _FLOATS = ("float32", "bfloat16")  # dtypes that `Builder.cast` converts
 # Ops that copy an input, and the place of both the input and the copy.
-_COPYING = {"cast": 0, "reshape": 0, "all_gather": 1}
+_COPYING = {"cast": 0, "reshape": 0}
 _ROLE_OF_PHASE = {"forward": "activation", "backward": "activation_gradient"}
 
 

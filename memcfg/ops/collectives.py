@@ -12,7 +12,8 @@ parts of all ranks; with a third input of that shape it takes its bytes. ``broad
 {root} replaces tensors by those of one rank.
 
 The first input of each is a token, and its first output the next one. A chain of tokens
-gives the collectives of all ranks the same order, whatever that of other ops is.
+gives the collectives of all ranks the same order, whatever that of other ops is. With
+{alone: True}, an `all_gather` gives an empty one, which no other reads.
 
 ``part`` {rank, ranks} is no collective and has no token: it copies what
 `reduce_scatter` would give a rank of a tensor that is summed already.
@@ -69,7 +70,10 @@ def _with_work(results: Sequence[Spec], attributes: Attributes) -> Sequence[Spec
         for i, spec in enumerate(results)
     ]
     work = Spec((attributes["work_bytes"],), "uint8", "work", "activation")
-    return [TOKEN._replace(suffix="token"), *named, *[work] * bool(work.size)]
+    token = TOKEN._replace(suffix="token")
+    if attributes.get("alone"):
+        token = token._replace(shape=(0,))
+    return [token, *named, *[work] * bool(work.size)]
 
 
 def _infer_same(
@@ -208,7 +212,6 @@ register(
         _all_gather,
         in_place=((0, 0), (2, 1)),
         flops=_flops,
-        replayable=False,
         float32_inputs=None,
     ),
     OpType("part", 1, _infer_part, _take_part),

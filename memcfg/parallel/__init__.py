@@ -5,6 +5,7 @@ from __future__ import annotations
 from memcfg.ops import Communicator, EncodedTotals
 from memcfg.parallel._in_process import in_process_group
 from memcfg.parallel._mpi import mpi_communicator, mpi_size
+from memcfg.parallel._ranks_estimate import RanksEstimate, estimate
 from memcfg.parallel._wrapper import ParallelWrapper
 from memcfg.parallel.encoding import (
     AdaptiveThresholdAlgorithm,
@@ -29,8 +30,10 @@ __all__ = [
     "LoadBalanceMode",
     "ParallelInference",
     "ParallelWrapper",
+    "RanksEstimate",
     "ResidualClippingPostProcessor",
     "ThresholdAlgorithm",
+    "estimate",
     "in_process_group",
     "mpi_communicator",
     "mpi_size",

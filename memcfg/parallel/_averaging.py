@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from memcfg.nn.training._session import share_of
+from memcfg.nn.training.ranks._sharding import share_of
 from memcfg.parallel._values import average_values
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ class Averaging:
                 if key.kind == "predict":
                     keys.append(key)
                 elif end > begin:
-                    keys.append(key._replace(batch_size=end - begin))
+                    trains = key.kind == "train"
+                    keys.append(key._replace(batch_size=end - begin, is_part=trains))
             if keys:
                 member.session.require_alone(keys, promised)
 
@@ -75,7 +76,7 @@ class Averaging:
             if end > begin:
                 part = batch.part(begin, end)
                 ran = member.session.step(
-                    kind, part, optimizer, guard=guard, alone=True
+                    kind, part, optimizer, guard=guard, begin=begin
                 )
                 row = (end - begin, *ran)
             return member.communicator.exchange(row)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
+
+from memcfg.nn.training.ranks._shard_estimate import best_of
+from memcfg.nn.training.ranks._sharding import SHARDINGS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -20,7 +24,8 @@ class Synchronous:
 
     Gradients and results are summed over all workers in the step's program, so all have
     the same weights and the same numbers after it. With a sharding, each has a part of
-    the optimizer's state, or of weights, and updates that part.
+    the optimizer's state, or of weights, and updates that part. With ``"auto"`` it is
+    chosen for the first batch, and `chosen` is told.
     """
 
     def __init__(
@@ -29,18 +34,48 @@ class Synchronous:
         *,
         sharding: str | None,
         report: Callable[[float], None],
+        chosen: Callable[[str | None], None] | None = None,
     ) -> None:
         self._members = members
         self._report = report
-        members.call(lambda member: member.session.join(member.rank(sharding)))
+        self._chosen = chosen
+        self._is_open = sharding == "auto"
+        if not self._is_open:
+            self._join(sharding)
+
+    def _join(self, sharding: str | None) -> None:
+        self._members.call(lambda member: member.session.join(member.rank(sharding)))
 
     def require(self, wanted: Sequence[ProgramKey], promised: int) -> None:
         """Load the programs of each worker's part of batches."""
+        if self._is_open:
+            self._choose(next(key for key in wanted if key.kind == "train"))
 
         def load(member: Member) -> None:
             member.session.require_of_rank(wanted, promised)
 
         self._members.call(load)
+
+    def _choose(self, whole: ProgramKey) -> None:
+        """Choose what to divide, on the worker with the least memory."""
+
+        def choose(member: Member) -> str | None:
+            session, communicator = member.session, member.communicator
+            left = session.executor.budget_bytes(0)
+            lefts = communicator.exchange(math.inf if left is None else left)
+            decides = lefts.index(min(lefts))
+            choice = None
+            if communicator.rank == decides:
+                ranks = [member.rank(each) for each in (None, *SHARDINGS)]
+                choice = best_of(session.estimate_ranks(ranks, whole, left)).shard
+            found: str | None = communicator.exchange(choice)[decides]
+            return found
+
+        choice = self._members.call(choose)[0]
+        self._join(choice)
+        self._is_open = False
+        if self._chosen is not None:
+            self._chosen(choice)
 
     def step(
         self, kind: str, batch: Batch, optimizer: Optimizer | None, guard: bool

@@ -104,15 +104,17 @@ class ParallelWrapper:
         name is what all workers have learned, and can be passed to another wrapper.
     residual_post_processor : ResidualClippingPostProcessor, optional
         Clips residuals of ``"shared_gradients"``. The default is not to.
-    shard : {"optimizer", "gradients", "parameters"}, optional
+    shard : {"optimizer", "gradients", "parameters", "auto"}, optional
         What the workers divide among themselves in ``"all_reduce"``, each with an equal
         part of every weight of 1 KiB or more. ``"optimizer"``: the optimizer's state;
         each worker updates its part of a weight, and all gather the whole. Gradients
         are summed whole, in few messages. ``"gradients"``: each worker also receives
         its part of the sum alone, one weight after another, so that no whole sum is
         resident. ``"parameters"``: also the weights; they are gathered for the forward
-        pass and again for the backward pass, and free in between. The default divides
-        nothing.
+        pass, and again for the backward pass where the limit leaves no room for them in
+        between. ``"auto"``: the one of these, or nothing, that is fastest within the
+        limits, as `estimate` predicts it for the first batch; the attribute of this
+        name is then what was chosen. The default divides nothing.
     devices : sequence of str or LogicalDevice, optional
         The devices of the workers. The default is the model's own, then all others of
         its type in turn; workers may share one, and its limit.
@@ -138,6 +140,9 @@ class ParallelWrapper:
 
     Notes
     -----
+    A part of a batch that does not fit runs in micro-batches, if `compile` permits it;
+    all workers run as many. Encoded gradients are of whole parts.
+
     Names and rules are those of DL4J's ParallelWrapper, except that a batch is divided
     among the workers and not given to one. Averages are weighted by samples. Sums are
     taken in the order of the workers, so that runs of the same program have the same
@@ -197,7 +202,8 @@ class ParallelWrapper:
         self._compiled = model._compiled("ParallelWrapper")
         if shard is not None:
             _check_shard(shard, training_mode)
-            require_elementwise(self._compiled.optimizer)
+            if shard != "auto":
+                require_elementwise(self._compiled.optimizer)
         self.model = model
         self.training_mode = training_mode
         self.shard = shard
@@ -469,7 +475,9 @@ class ParallelWrapper:
         if self.training_mode == "shared_gradients":
             return SharedGradients(members, report=self._report, learned=self._learned)
         if self.training_mode == "all_reduce":
-            return Synchronous(members, sharding=self.shard, report=self._report)
+            return Synchronous(
+                members, sharding=self.shard, report=self._report, chosen=self._chose
+            )
         return Averaging(
             members, self._frequency, updaters=self._updaters, report=self._report
         )
@@ -504,6 +512,9 @@ class ParallelWrapper:
 
     def _learned(self, algorithm: ThresholdAlgorithm) -> None:
         self.threshold_algorithm = algorithm
+
+    def _chose(self, shard: str | None) -> None:
+        self.shard = shard
 
     def _report(self, score: float) -> None:
         self.score = score
@@ -592,8 +603,8 @@ def _refuse_in(mode: str, **arguments: Any) -> None:
 
 def _check_shard(shard: str, training_mode: str) -> None:
     """Raise ValueError unless workers of a training mode divide what `shard` says."""
-    if shard not in SHARDINGS:
-        raise unknown("shard", str(shard), SHARDINGS)
+    if shard not in ("auto", *SHARDINGS):
+        raise unknown("shard", str(shard), ("auto", *SHARDINGS))
     if training_mode != "all_reduce":
         raise ValueError(
             f"shard={shard!r} is for training_mode='all_reduce': workers that train "

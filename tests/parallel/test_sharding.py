@@ -222,10 +222,11 @@ def test_each_rank_holds_its_part_to_the_byte(shard, workers):
 
 
 def test_each_division_takes_less_than_the_one_before():
-    """`auto` would take more where nothing limits it, to overlap collectives."""
+    """Without a limit, weights are gathered once, and stay whole."""
     peaks = []
     for shard in [None, "optimizer", "gradients", "parameters"]:
-        with wrapped(deep(memory=mc.plan.share()), 4, shard) as wrapper:
+        lowest = mc.plan.look_ahead() if shard == "parameters" else mc.plan.share()
+        with wrapped(deep(memory=lowest), 4, shard) as wrapper:
             wrapper.fit(WIDE, WIDE, batch_size=16, verbose=0)
             peaks.append(wrapper.memory_reports(verify=True)[0].measured_peak_bytes)
     assert peaks == sorted(set(peaks), reverse=True)
@@ -272,6 +273,27 @@ def test_a_model_that_no_device_holds_trains_on_four():
             assert report.measured_peak_bytes <= report.limit_bytes == 2900 << 10
     mc.config.set_memory_limit("/CPU:0", "64MiB")
     wanted = deep(12).fit(WIDE, WIDE, **options).history["loss"]
+    np.testing.assert_allclose(found, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize("batch", [16, 15])
+@pytest.mark.parametrize("tight", [0, 2])
+def test_the_tightest_rank_chooses_when_weights_are_gathered(tight, batch):
+    """Ranks with room would keep weights whole, and that one cannot."""
+    (cpu,) = mc.config.list_physical_devices("CPU")
+    limits = [64.0] * 3
+    limits[tight] = "2200KiB"
+    configurations = [mc.config.LogicalDeviceConfiguration(each) for each in limits]
+    mc.config.set_logical_device_configuration(cpu, configurations)
+    options = {"batch_size": batch, "epochs": 2, "shuffle": False, "verbose": 0}
+    with wrapped(deep(), 3, "parameters") as wrapper:
+        found = wrapper.fit(WIDE, WIDE, **options).history["loss"]
+        reports = wrapper.memory_reports(verify=True)
+    for report in reports:
+        assert report.measured_peak_bytes == report.predicted_peak_bytes < 2400 << 10
+    assert reports[tight].measured_peak_bytes <= 2200 << 10
+    mc.config.reset()
+    wanted = deep().fit(WIDE, WIDE, **options).history["loss"]
     np.testing.assert_allclose(found, wanted, rtol=1e-6)
 
 
@@ -500,6 +522,84 @@ def test_parts_of_a_process_that_has_failed_are_lost_in_words(shard):
 
     kernel = ranks(2, train)[0][0]
     assert np.isnan(kernel).all() == (shard == "parameters")
+
+
+# The choice
+
+
+def predicted(workers, limit, model=None):
+    """The rows of an estimate, of workers in one process with a thread each."""
+    model = deep() if model is None else model
+    options = {"link": 5e9, "latency": "30us"}
+    return mc.parallel.estimate(model, workers, 16, limit, **options)
+
+
+@pytest.mark.parametrize("limit", ["64MiB", "2600KiB", "1700KiB"])
+def test_auto_chooses_the_fastest_division_that_fits_and_keeps_it(limit):
+    mc.config.threading.set_intra_op_parallelism_threads(1)
+    best = predicted(4, limit).best
+    mc.config.reset()
+    mc.config.threading.set_intra_op_parallelism_threads(1)
+    devices(4, limit)
+    with wrapped(deep(), 4, "auto") as wrapper:
+        for _ in range(2):
+            wrapper.fit(WIDE, WIDE, batch_size=16, epochs=1, verbose=0)
+            assert wrapper.shard == best.shard
+        for report in wrapper.memory_reports(verify=True):
+            assert report.measured_peak_bytes == best.peak_bytes
+
+
+def test_auto_divides_nothing_where_the_optimizer_needs_whole_weights():
+    with wrapped(dense(nn.optimizers.Lamb()), 2, "auto") as wrapper:
+        fit(wrapper)
+        assert wrapper.shard is None
+
+
+@pytest.mark.parametrize("tight", [0, 1])
+def test_the_rank_with_the_least_memory_chooses_for_all(tight):
+    """The other one would not need to divide, and may be another process."""
+    (cpu,) = mc.config.list_physical_devices("CPU")
+    limits = ["64MiB", "64MiB"]
+    limits[tight] = "4800KiB"
+    configurations = [mc.config.LogicalDeviceConfiguration(each) for each in limits]
+    mc.config.set_logical_device_configuration(cpu, configurations)
+    models = []
+    for rank in range(2):
+        with mc.device(f"/CPU:{rank}"):
+            models.append(deep())
+
+    def train(communicator):
+        model = models[communicator.rank]
+        with wrapped(model, None, "auto", communicator=communicator) as wrapper:
+            wrapper.fit(WIDE, WIDE, batch_size=16, epochs=1, verbose=0)
+            report = wrapper.memory_reports()[0]
+            return wrapper.shard, report.predicted_peak_bytes
+
+    (one, peak), (other, same) = ranks(2, train)
+    assert one == other is not None
+    assert peak == same <= 4800 << 10
+
+
+def test_an_error_says_what_could_be_divided_with_the_limits_that_suffice():
+    devices(4, "4MiB")
+    options = {"batch_size": 16, "epochs": 1, "verbose": 0}
+    with (
+        wrapped(deep(), 4, None) as wrapper,
+        pytest.raises(InfeasiblePlanError) as refused,
+    ):
+        wrapper.fit(WIDE, WIDE, **options)
+    limits = refused.value.limits_with
+    divisions = "optimizer", "gradients", "parameters"
+    found = [f'shard="{each}"' for each in divisions]
+    assert [each for each in limits if each.startswith("shard")] == found
+    assert f"With {found[-1]}: at least {limits[found[-1]]} B" in str(refused.value)
+    for each, setting in zip(divisions, found, strict=True):
+        mc.config.reset()
+        devices(4, f"{limits[setting]}B")
+        with wrapped(deep(), 4, each) as wrapper:
+            wrapper.fit(WIDE, WIDE, **options)
+            report = wrapper.memory_reports(verify=True)[0]
+        assert report.measured_peak_bytes <= limits[setting]
 
 
 @pytest.mark.parametrize(

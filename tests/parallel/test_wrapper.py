@@ -10,7 +10,12 @@ import pytest
 
 import memcfg as mc
 from memcfg import nn
-from memcfg.errors import CommunicationError, InfeasiblePlanError, NonFiniteLossError
+from memcfg.errors import (
+    CommunicationError,
+    FallbackWarning,
+    InfeasiblePlanError,
+    NonFiniteLossError,
+)
 from memcfg.parallel import ParallelWrapper
 
 RNG = np.random.default_rng(7)
@@ -150,13 +155,62 @@ def test_runs_of_the_same_program_have_the_same_bits():
 
 @pytest.mark.parametrize("workers", [2, 3])
 def test_averages_of_each_step_are_the_step_of_the_whole_batch(workers):
-    """Plain gradient descent is linear in the samples."""
-    one, several = dense(), dense()
+    """Plain gradient descent is linear in the samples, and each has its own masks."""
+    one, several = dense(dropout=0.3), dense(dropout=0.3)
     wanted = alone(one, validation_data=(X[:9], Y[:9]))
     history = together(
         several, workers=workers, fit={"validation_data": (X[:9], Y[:9])}
     )
     assert_same(several, one, history, wanted)
+
+
+@pytest.fixture
+def narrow():
+    """Three devices that hold the weights and a few samples."""
+    (cpu,) = mc.config.list_physical_devices("CPU")
+    one = mc.config.LogicalDeviceConfiguration("210KiB")
+    mc.config.set_logical_device_configuration(cpu, [one] * 3)
+
+
+def wide(policy="share", **options):
+    """A model whose activations take most of its memory."""
+    nn.set_random_seed(1)
+    layers = [nn.Dense(64, activation="tanh") for _ in range(3)]
+    model = nn.Sequential([nn.Input((16,)), *layers, nn.Dropout(0.3), nn.Dense(3)])
+    model.compile(nn.SGD(0.1, momentum=0.9), "mse", memory=policy, **options)
+    return model
+
+
+@pytest.mark.parametrize(
+    ("shard", "batch", "weighted"),
+    [
+        (None, 900, True),
+        ("optimizer", 901, False),
+        ("gradients", 900, False),
+        ("parameters", 901, True),
+    ],
+)
+def test_parts_of_workers_run_in_micro_batches(narrow, shard, batch, weighted):
+    """All workers run as many, and the update is that of the whole batch."""
+    x = RNG.standard_normal((2 * batch, 16)).astype(np.float32)
+    y = RNG.standard_normal((2 * batch, 3)).astype(np.float32)
+    given = {"sample_weight": RNG.random(2 * batch).astype(np.float32)}
+    options = {"batch_size": batch, "epochs": 1, "shuffle": False, "verbose": 0}
+    options |= given if weighted else {}
+    several = wide()
+    with ParallelWrapper(several, 3, training_mode="all_reduce", shard=shard) as them:
+        with pytest.warns(FallbackWarning, match="one of 3 ranks"):
+            found = them.fit(x, y, **options).history["loss"]
+        for report in them.memory_reports(verify=True):
+            assert "micro-batch" in report.program
+            assert report.measured_peak_bytes == report.predicted_peak_bytes
+            assert report.measured_peak_bytes <= report.limit_bytes == 210 << 10
+    mc.config.reset()
+    one = wide()
+    wanted = one.fit(x, y, **options).history["loss"]
+    np.testing.assert_allclose(found, wanted, rtol=2e-6)
+    for mine, theirs in zip(several.get_weights(), one.get_weights(), strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-5, atol=1e-6)
 
 
 def test_averages_are_those_of_models_that_trained_apart():

@@ -13,7 +13,7 @@ from memcfg.commands._tasks import Task
 from memcfg.commands.comparison._method_facts import describe_lossy
 from memcfg.errors import InfeasiblePlanError, MemcfgError
 from memcfg.plan import NAMED_POLICIES, Plan, keep_all, lower_bound, share
-from memcfg.units import format_bytes
+from memcfg.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -190,13 +190,13 @@ def _cells(plan: Plan, measured: Measured | None) -> dict[str, str]:
     cells = {
         "Peak": format_bytes(plan.peak_bytes),
         "Extra": extra(plan),
-        "Time": seconds(plan.elapsed_seconds),
+        "Time": format_seconds(plan.elapsed_seconds),
         "Gap": gap(plan),
-        "Planned in": seconds(plan.predicted.planning_seconds),
+        "Planned in": format_seconds(plan.predicted.planning_seconds),
     }
     if measured is not None:
         cells["Measured"] = format_bytes(measured.peak_bytes)
-        cells["Step"] = seconds(measured.seconds)
+        cells["Step"] = format_seconds(measured.seconds)
     return cells
 
 
@@ -227,11 +227,6 @@ def waits(plan: Plan) -> str:
 def is_unproven(plan: Plan) -> bool:
     """Return whether a method that proves its plans has not proven this one."""
     return plan.summary is not None and plan.summary.unproven
-
-
-def seconds(value: float) -> str:
-    """Format a time with three digits."""
-    return f"{value * 1e3:.3g} ms" if value < 0.9995 else f"{value:.3g} s"
 
 
 def _refusals(refused: Sequence[_Refusal]) -> Iterator[str]:

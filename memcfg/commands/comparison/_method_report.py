@@ -7,10 +7,9 @@ import io
 import textwrap
 from typing import TYPE_CHECKING, Any
 
-from memcfg.commands.comparison._comparison import seconds
 from memcfg.commands.comparison._method_cells import MIDDLE
 from memcfg.commands.comparison._method_document import at_rate
-from memcfg.units import format_bytes
+from memcfg.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -57,7 +56,7 @@ def percent(value: float | None) -> str:
 
 def lasting(value: float | None) -> str:
     """Format a time."""
-    return _NONE if value is None else seconds(value)
+    return _NONE if value is None else format_seconds(value)
 
 
 def bandwidth(rate: float | str) -> str:

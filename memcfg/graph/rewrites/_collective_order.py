@@ -21,8 +21,9 @@ _OF_INDICES = ("gather", "scatter_add")  # with indices that are state, too
 def chain_collectives(graph: Graph) -> Graph:
     """Return a graph whose collectives have one order in all plans.
 
-    Each reads the token that the one before it gives. Reads of files have a chain of
-    their own.
+    Each reads the token that the one before it gives. Those that gather parts of state
+    are not among them: plans choose where they run, and may run them again. Reads of
+    files have a chain of their own.
 
     Parameters
     ----------
@@ -38,7 +39,8 @@ def chain_collectives(graph: Graph) -> Graph:
     tokens: dict[bool, int] = {}  # the last one of collectives, and of reads
     ops = []
     for op in graph.ops:
-        if op.type in BESIDE:
+        is_free = op.type == "all_gather" and _gathers_state(graph, op, ())
+        if op.type in BESIDE and not is_free:
             first, *others = op.inputs
             token = tokens.get(op.type in READS, first)
             pairs = [(token if i == first else i, o) for i, o in op.in_place]

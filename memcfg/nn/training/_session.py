@@ -34,7 +34,7 @@ from memcfg.errors import (
     ResourceExhaustedError,
     RetracingWarning,
 )
-from memcfg.graph import Link, for_device, with_results_outside
+from memcfg.graph import Link, for_device, with_profile, with_results_outside
 from memcfg.nn._argument_checks import integer
 from memcfg.nn.inputs._array_checks import Field, Preparation
 from memcfg.nn.inputs._samples import Wanted
@@ -66,7 +66,14 @@ from memcfg.nn.training.alternatives._fallbacks import (
 )
 from memcfg.nn.training.alternatives._memory_estimate import Estimate, Lever, lever
 from memcfg.nn.training.alternatives._ways_out import Spilling, with_ways_out
-from memcfg.nn.training.ranks._sharding import Peers, require_elementwise
+from memcfg.nn.training.ranks._orders import Orders
+from memcfg.nn.training.ranks._shard_estimate import ShardEstimate, shard_estimate
+from memcfg.nn.training.ranks._sharding import (
+    Parts,
+    Peers,
+    require_elementwise,
+    share_of,
+)
 from memcfg.ops.collectives import COLLECTIVES
 from memcfg.plan import auto, share
 from memcfg.plan.search._floor import lowest_plan
@@ -80,7 +87,7 @@ if TYPE_CHECKING:
     from weakref import WeakMethod
 
     from memcfg.devices import Device
-    from memcfg.graph import Graph
+    from memcfg.graph import Graph, Profile
     from memcfg.nn._network import Network, Weight
     from memcfg.nn.inputs._array_checks import Table
     from memcfg.nn.inputs._batches import Batch
@@ -96,7 +103,7 @@ if TYPE_CHECKING:
     from memcfg.runtime._program import Program
     from memcfg.timeline import MemoryTimeline
 
-__all__ = ["Session", "device_of", "share_of"]
+__all__ = ["Session", "device_of"]
 
 Floats = npt.NDArray[np.float32]
 Array = npt.NDArray[Any]
@@ -209,9 +216,10 @@ class Session:
         self._indexed: Mapping[str, Table] | None = None  # by inputs of any length
         self._weights = {weight.name: weight for weight in spec.network.weights}
         self.slots = spec.slots
-        self._slots = _all_slots(spec)
+        self._slots, self._parts = _all_slots(spec), _all_parts(spec)
         self._on_host: dict[str, Floats] = dict(values or {})
         self._agreed: set[ProgramKey] = set()  # whole batches that all ranks can run
+        self._orders = Orders()  # of this rank's programs
         # least recently used first; not all are loaded
         self._used: dict[ProgramKey, None] = {}
         self._ready: dict[ProgramKey, _Ready] = {}  # planned programs that have run
@@ -256,6 +264,8 @@ class Session:
 
     def _is_current(self, key: ProgramKey) -> bool:
         """Return whether a program is loaded for the debug mode of workspaces."""
+        if key.ranks > 1 and self._orders.changes > self._orders.loaded:
+            return False
         return self._is_loaded(key) and (
             key.kind not in self._unplanned
             or self._debug_mode is config.get_debug_mode()
@@ -410,7 +420,7 @@ class Session:
                 return computed.by.compute(parts, computed.weight.shape)
             if self.has_part(name):
                 assert self.peers is not None  # only the rank of the model reads whole
-                return self._spec.parts.join(name, self.peers.read_parts(name))
+                return self._parts.join(name, self.peers.read_parts(name))
             return self.read_own(name)
 
     def write(self, name: str, value: Floats) -> None:
@@ -436,7 +446,7 @@ class Session:
 
     def has_part(self, name: str) -> bool:
         """Return whether this rank holds a part of a value, and others the rest."""
-        return name in self._resident and name in self._spec.parts
+        return name in self._resident and name in self._parts
 
     def empty(self, name: str) -> Floats:
         """Return an array for a whole value, with any contents."""
@@ -456,13 +466,13 @@ class Session:
         """Return a copy of this rank's part of a value that ranks divide."""
         with self.lock.turn():
             value = self.read_own(name)
-            return value if self.has_part(name) else self._spec.parts.of(name, value)
+            return value if self.has_part(name) else self._parts.of(name, value)
 
     def write_own(self, name: str, value: Floats) -> None:
         """Overwrite what this rank holds of a whole value."""
         with self.lock.turn():
             if self.has_part(name):
-                value = self._spec.parts.of(name, value)
+                value = self._parts.of(name, value)
             if name in self._resident:
                 self.executor.write_state(name, value)
             else:
@@ -517,7 +527,7 @@ class Session:
         """Return values for the state that is not in the arena yet."""
         values: dict[str, Floats | FirstValue] = {}
         for tensor in (graph.tensors[i] for i in graph.persistent):
-            name, parts = tensor.name, self._spec.parts
+            name, parts = tensor.name, self._parts
             if name in self._resident:
                 continue
             if name in self._on_host:
@@ -672,7 +682,7 @@ class Session:
         """Forget divisions of batches for which there is room again."""
         for key in wanted:
             division = self._divisions.get(key)
-            if division is not None:
+            if division is not None and not division.parts:
                 left = self.executor.budget_bytes(promised)
                 if left is None or left >= division.needed:
                     del self._divisions[key]
@@ -924,6 +934,8 @@ class Session:
                 spec = self._spec_for(training)
                 graph = partial(self._trace, spec, whole)
                 reason = why_whole(spec, whole, self._on_oom, graph)
+                if whole.ranks > 1 and self._spec.encodes:
+                    reason = "encodings are of the gradient of a whole part"
                 if not reason and self._divide(whole, missing, promised):
                     return None
                 if not reason:
@@ -1129,12 +1141,13 @@ class Session:
         modes = {key.label: self._modes.execution(key.kind, debug_mode) for key in keys}
         self.executor.load(
             {key.label: graph for key, graph in graphs.items()},
-            self._policy,
+            self._orders.policy(self._policy) if self._chooses_orders else self._policy,
             initial,
             {label: mode for label, mode in modes.items() if mode is not None},
             promised=promised,
         )
         self._debug_mode = debug_mode
+        self._orders.loaded = self._orders.changes
         self._is_stale = False
         for name in initial:
             self._on_host.pop(name, None)
@@ -1189,6 +1202,7 @@ class Session:
             and result.size == size
             and result.weights == weights
             and not result.has_share
+            and not result.key.is_part
             and result.lengths == lengths
             and not result.with_outputs
             and (kind != "train" or self._lead == result.key)
@@ -1203,18 +1217,20 @@ class Session:
         guard: bool = False,
         results: Rows | None = None,
         with_outputs: bool = False,
-        alone: bool = False,
+        begin: int | None = None,
     ) -> tuple[bool, tuple[Any, ...]]:
         """Run a program on a batch, whose last outputs go into `results` if given.
 
         Returns whether the program ran to the end; with `guard`, a loss that is not
         finite stops it. The second value holds what is not copied: the losses, which
         are means, and the sums of the metrics. `with_outputs` is that of `ProgramKey`.
-        With `alone` the batch runs here, whatever the distribution, and does not count
-        among the optimizer's iterations.
+        With `begin` the batch is the part of a larger one from that sample on. It runs
+        here, whatever the distribution, and does not count among the optimizer's
+        iterations.
         """
         # Outputs of a batch are of one rank.
-        apart = alone or kind == "predict" or with_outputs
+        apart = begin is not None or kind == "predict" or with_outputs
+        is_part = begin is not None and kind == "train"
         if self.distribution is not None and not apart:
             return self.distribution.step(kind, batch, optimizer, guard)
         with self.lock.step():
@@ -1230,6 +1246,7 @@ class Session:
                 or ready.lengths != batch.lengths
                 or (ready.weights != batch.weights and kind != "predict")
                 or ready.with_outputs != with_outputs
+                or ready.key.is_part != is_part
             ):
                 weights = () if kind == "predict" else batch.weights
                 key = ProgramKey(
@@ -1238,16 +1255,17 @@ class Session:
                     weights,
                     lengths=batch.lengths,
                     with_outputs=with_outputs,
+                    is_part=is_part,
                 )
                 if batch.lengths:
                     self._count_lengths(batch.lengths)
                 self._require_missing(key)
                 if key in self._divisions:
                     return self._step_in_parts(
-                        key, batch, optimizer, guard, results, not alone
+                        key, batch, optimizer, guard, results, begin
                     )
                 ready = self._activate(key)
-            place = _UNCOUNTED if alone else _WHOLE
+            place = _WHOLE if begin is None else _UNCOUNTED._replace(begin=begin)
             return self._run(ready, batch, optimizer, guard, results, place)
 
     # Ranks
@@ -1294,6 +1312,7 @@ class Session:
     def _leave_ranks(self, rank: Rank | None) -> None:
         """Put values that ranks divide together, and join other ranks or none."""
         self._agreed.clear()
+        self._orders = Orders()
         self._drop_programs()
         if self._executor is not None and self._graphs:
             try:
@@ -1301,7 +1320,7 @@ class Session:
             except CommunicationError as error:
                 self._lose_parts(error)
         self._spec = replace(self._spec, rank=rank)
-        self._slots = _all_slots(self._spec)
+        self._slots, self._parts = _all_slots(self._spec), _all_parts(self._spec)
 
     def _lose_parts(self, error: CommunicationError) -> None:
         """Keep what this rank has alone, since the others have failed."""
@@ -1350,20 +1369,73 @@ class Session:
         rank = self._spec.rank
         assert rank is not None
         missing = [key for key in wanted if key not in self._agreed]
-        own = [self._key_of_rank(key)[0] for key in wanted]
+        own = [_key_of_rank(key, rank)[0] for key in wanted]
         if not missing:
             load(own)
             return
-        refusal: Exception | None = None
-        try:
+        counts = [1] * len(own)  # of micro-batches
+
+        def load_checked() -> None:
             for key in missing:
                 if key.kind == "train" and key.lengths:
                     self._require_shares(self._spec, key)
+            for key, count in zip(own, counts, strict=True):
+                self._divide_into(key, count)
             load(own)
-            if any(key in self._divisions for key in own):
-                raise NotImplementedError(
-                    "its part of the batch does not fit, and ranks run no micro-batches"
-                )
+
+        while True:
+            self._load_together(rank, own, load_checked)
+            said = rank.communicator.exchange(tuple(map(self._count_parts, own)))
+            needed = [max(column) for column in zip(*said, strict=True)]
+            if needed == counts:
+                break
+            counts = needed
+        if self._chooses_orders and self._agree_on_orders(rank, own):
+            self._load_together(rank, own, load_checked)
+        self._agreed.update(missing)
+
+    def _agree_on_orders(self, rank: Rank, own: Sequence[ProgramKey]) -> bool:
+        """Agree on orders of collectives; return whether to load programs again."""
+        plans = self.executor.plans
+        rows = [
+            [
+                (self._graphs[each], plans[each.label])
+                for each in self._programs([key])
+                if each.ranks > 1 and each.label in plans
+            ]
+            for key in own
+        ]
+        return self._orders.agree(rows, rank.communicator.exchange)
+
+    def _count_parts(self, key: ProgramKey) -> int:
+        """Return the number of micro-batches that a batch of this rank runs in."""
+        division = self._divisions.get(key)
+        return 1 if division is None else len(division.ranges(key.batch_size))
+
+    def _divide_into(self, key: ProgramKey, count: int) -> None:
+        """Let a batch of this rank run in as many micro-batches as those of others."""
+        known = self._divisions.get(key)
+        if count == 1 or (known is not None and known.parts == count):
+            return
+        if key.batch_size < count:
+            raise NotImplementedError(
+                f"another rank needs {count} micro-batches, and this one has "
+                f"{key.batch_size} samples"
+            )
+        self._divisions[key] = Division(-(-key.batch_size // count), 0, count)
+
+    @property
+    def _chooses_orders(self) -> bool:
+        """Whether plans of this rank decide where some collectives run."""
+        return self._spec.rank is not None and self._spec.rank.sharding == "parameters"
+
+    def _load_together(
+        self, rank: Rank, own: Sequence[ProgramKey], load: Callable[[], None]
+    ) -> None:
+        """Load this rank's programs, or raise what one of the ranks raises."""
+        refusal: Exception | None = None
+        try:
+            load()
         except Exception as error:
             refusal = error
         text = None if refusal is None else str(refusal)
@@ -1383,30 +1455,69 @@ class Session:
                 "is another one, or another version of memcfg traced it",
                 differ,
             )
-        self._agreed.update(missing)
 
     def _collectives_of(self, keys: Sequence[ProgramKey]) -> str:
         """Return a digest of the collectives of programs, in their order."""
+        programs = [key for key in self._programs(keys) if key.ranks > 1]
         found = [
-            (op.type, *(graph.tensors[i].shape for i in op.inputs))
-            for graph in map(self._graphs.__getitem__, keys)
-            for op in graph.ops
-            if op.type in COLLECTIVES
+            tuple(
+                (op.type, *(graph.tensors[i].shape for i in op.inputs))
+                for op in graph.ops
+                if op.type in COLLECTIVES
+            )
+            for graph in map(self._graphs.__getitem__, programs)
         ]
-        return blake2b(repr(found).encode(), digest_size=16).hexdigest()
+        # Parts of several sizes have the same ones.
+        return blake2b(
+            repr([*dict.fromkeys(found)]).encode(), digest_size=16
+        ).hexdigest()
 
-    def _key_of_rank(self, whole: ProgramKey) -> tuple[ProgramKey, int, int]:
-        """Return the program of this rank's part of a batch, and where it begins.
+    def estimate_ranks(
+        self,
+        ranks: Sequence[Rank],
+        whole: ProgramKey,
+        limit_bytes: int | None = None,
+        policy: Policy | None = None,
+        profile: Profile | None = None,
+    ) -> list[ShardEstimate]:
+        """Plan the parts that ranks would have of a batch, without taking memory.
 
-        The third value is the number of its samples; a rank for which there are none
-        computes the last one, with a share of 0.
+        The ranks differ in what they divide, and need not exist. Raises ValueError if
+        the loss of a batch is not the sum of shares of its parts.
         """
-        rank = self._spec.rank
-        assert rank is not None
-        begin, end = share_of(whole.batch_size, rank.size)[rank.communicator.rank]
-        size = max(end - begin, 1)
-        key = whole._replace(batch_size=size, ranks=rank.size)
-        return key, min(begin, whole.batch_size - 1), end - begin
+        with self.lock.turn():
+            self.lock.require_no_step()
+            self._require_shares(self._spec, whole._replace(batch_size=2))
+            if limit_bytes is None:
+                limit_bytes = self.executor.budget_bytes(0)
+            policy = self._policy if policy is None else policy
+            return [
+                self._estimate(rank, whole, limit_bytes, policy, profile)
+                for rank in ranks
+            ]
+
+    def _estimate(
+        self,
+        rank: Rank,
+        whole: ProgramKey,
+        limit_bytes: int | None,
+        policy: Policy,
+        profile: Profile | None,
+    ) -> ShardEstimate:
+        """Plan a rank's part of a batch, if the state fits and can be divided."""
+        shard, spec = rank.sharding, replace(self._spec, rank=rank)
+        assert spec.optimizer is not None  # `compile` came first
+        state = spec.state_bytes
+        if shard is not None and (reason := spec.optimizer.why_whole()):
+            return ShardEstimate(shard, state, 0, why_not=reason)
+        if limit_bytes is not None and state > limit_bytes:
+            reason = f"weights and optimizer state alone take {exact(state)}"
+            return ShardEstimate(shard, state, state, why_not=reason)
+        graph = self._trace(spec, _key_of_rank(whole, rank)[0])
+        graph = self.executor.annotate(graph)
+        if profile is not None:
+            graph = with_profile(graph, profile)
+        return shard_estimate(shard, graph, policy, limit_bytes, state)
 
     def step_of_rank(
         self,
@@ -1429,35 +1540,54 @@ class Session:
             if gather is not None:
                 gather()
             whole = ProgramKey(kind, batch.size, batch.weights, lengths=batch.lengths)
-            key, begin, samples = self._key_of_rank(whole)
-            if whole not in self._agreed or not self._is_current(key):
+            key, begin, samples = _key_of_rank(whole, rank)
+            programs = self._programs([key])
+            if whole not in self._agreed or not all(map(self._is_current, programs)):
                 self._require_of_rank(
                     [whole], lambda keys: self._require_missing(*keys)
                 )
-            own = batch.part(begin, begin + key.batch_size)
-            shares = self._shares_of_rank(whole, own, samples, rank)
-            place = _Place(begin, 0, 1, shares, advances)
-            ready = self._activate(key)
-            result = self._run(ready, own, optimizer, guard, None, place)
-            if kind == "train" and result[0] and rank.encoder is not None:
+            division = self._divisions.get(key)
+            ranges = [(0, key.batch_size)]
+            if division is not None:
+                ranges = division.ranges(key.batch_size)
+            parts = [batch.part(begin + a, begin + b) for a, b in ranges]
+            shares = self._shares_of_rank(whole, parts, samples, rank)
+            total: list[Any] = []
+            for index, part in enumerate(parts):
+                if division is not None:
+                    ready = self._activate(division.key(key, part.size, kind))
+                else:
+                    ready = self._activate(key)
+                first = begin + ranges[index][0]
+                place = _Place(first, index, len(parts), shares[index], advances)
+                finished, values = self._run(ready, part, optimizer, guard, None, place)
+                if not finished:
+                    return False, values
+                pairs = zip(total, values, strict=True)
+                total = [a + b for a, b in pairs] if index else [*values]
+            if kind == "train" and rank.encoder is not None:
                 rank.encoder.advance()
-            return result
+            return True, tuple(total)
 
     def _shares_of_rank(
-        self, whole: ProgramKey, own: Batch, samples: int, rank: Rank
-    ) -> tuple[float, ...]:
-        """Return this rank's share of the samples, and of each loss."""
-        row = samples / whole.batch_size
+        self, whole: ProgramKey, parts: Sequence[Batch], samples: int, rank: Rank
+    ) -> list[tuple[float, ...]]:
+        """Return the share of the samples, and of each loss, of each of its parts."""
+        rows = [part.size / whole.batch_size * bool(samples) for part in parts]
         if not self._has_counts(whole):
-            return (row,)
-        key = ProgramKey("count", own.size, whole.weights, lengths=whole.lengths)
-        self._require_missing(key)
-        counted = self._run(self._activate(key), own, None, False, None, _WHOLE)[1]
-        if not samples:
-            counted = (0.0,) * len(counted)
-        rows = rank.communicator.exchange(counted)
-        totals = [sum(column) for column in zip(*rows, strict=True)]
-        return (row, *self._shares_of_losses(whole, row, counted, totals))
+            return [(row,) for row in rows]
+        own = []
+        for part in parts:
+            key = ProgramKey("count", part.size, whole.weights, lengths=whole.lengths)
+            self._require_missing(key)
+            counted = self._run(self._activate(key), part, None, False, None, _WHOLE)[1]
+            own.append(counted if samples else (0.0,) * len(counted))
+        of_all = itertools.chain.from_iterable(rank.communicator.exchange(own))
+        totals = [sum(column) for column in zip(*of_all, strict=True)]
+        return [
+            (row, *self._shares_of_losses(whole, row, counted, totals))
+            for row, counted in zip(rows, own, strict=True)
+        ]
 
     def _count_lengths(self, lengths: tuple[int, ...]) -> None:
         """Warn once if batches have many lengths."""
@@ -1483,9 +1613,12 @@ class Session:
         optimizer: Optimizer | None,
         guard: bool,
         results: Rows | None,
-        advances: bool,
+        first: int | None,
     ) -> tuple[bool, tuple[Any, ...]]:
-        """Run a batch in parts; the results of `step` are sums of their shares."""
+        """Run a batch in parts; the results of `step` are sums of their shares.
+
+        `first` is the `begin` of `step`.
+        """
         division = self._divisions[key]
         ranges = division.ranges(key.batch_size)
         batches = [batch.part(begin, end) for begin, end in ranges]
@@ -1499,7 +1632,13 @@ class Session:
                 optimizer,
                 guard,
                 None if results is None else results.part(begin, end),
-                _Place(begin, index, len(ranges), shares[index], advances),
+                _Place(
+                    (first or 0) + begin,
+                    index,
+                    len(ranges),
+                    shares[index],
+                    first is None,
+                ),
             )
             if not finished:
                 return False, values
@@ -1646,8 +1785,12 @@ class Session:
                 self._feed_share(inputs, batch, optimizer, place)
             elif optimizer is None:
                 self._feed_draws(inputs, batch.size)
-            elif "step" in inputs:
-                inputs["step"][...] = optimizer._iterations.value
+            else:
+                number = optimizer._iterations.value
+                if "step" in inputs:
+                    inputs["step"][...] = number
+                if "position" in inputs:
+                    inputs["position"][...] = (number, place.begin, batch.size)
             if optimizer is not None and "learning_rate" in inputs:
                 inputs["learning_rate"][...] = optimizer.rates
         finally:
@@ -1737,6 +1880,11 @@ def _all_slots(spec: TraceSpec) -> dict[str, Slot]:
     return {slot.name: slot for slot in replace(spec, accumulates=True).slots}
 
 
+def _all_parts(spec: TraceSpec) -> Parts:
+    """Return the state that ranks divide, with that of steps that run in parts."""
+    return replace(spec, accumulates=True).parts
+
+
 def _wanted_by(spec: TraceSpec, tables: Mapping[str, Table]) -> Wanted:
     """Return what a batch must contain, without y."""
     network = spec.network
@@ -1775,11 +1923,16 @@ def _with_targets(spec: TraceSpec, wanted: Wanted) -> Wanted:
     )
 
 
-def share_of(samples: int, ranks: int) -> list[tuple[int, int]]:
-    """Return where each rank's part of a batch begins and ends; lengths differ by 1."""
-    least, more = divmod(samples, ranks)
-    ends = itertools.accumulate(least + (rank < more) for rank in range(ranks))
-    return list(itertools.pairwise([0, *ends]))
+def _key_of_rank(whole: ProgramKey, rank: Rank) -> tuple[ProgramKey, int, int]:
+    """Return the program of a rank's part of a batch, and where it begins.
+
+    The third value is the number of its samples; a rank for which there are none
+    computes the last one, with a share of 0.
+    """
+    begin, end = share_of(whole.batch_size, rank.size)[rank.communicator.rank]
+    size = max(end - begin, 1)
+    key = whole._replace(batch_size=size, ranks=rank.size)
+    return key, min(begin, whole.batch_size - 1), end - begin
 
 
 def _shown(lengths: tuple[int, ...]) -> str:

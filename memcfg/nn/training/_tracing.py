@@ -27,7 +27,9 @@ from memcfg.nn.layers._layer import Scope
 from memcfg.nn.losses import masked
 from memcfg.nn.optimizers._optimizer import Slot
 from memcfg.nn.training.ranks._sharding import Parts, shardable
+from memcfg.ops._dtypes import item_bytes
 from memcfg.ops.collectives import MOST_TENSORS, TOKEN
+from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -107,7 +109,8 @@ class ProgramKey(NamedTuple):
     return what losses divide by, where that depends on the data. A program of one of
     several `ranks` computes its share of a batch, and sums results and gradients over
     the ranks. `with_outputs`, results are followed by the outputs, unless they are
-    them, and by the masks of outputs.
+    them, and by the masks of outputs. A training program that `is_part` trains on some
+    samples of a batch that others have too, and draws only their numbers.
     """
 
     kind: str  # one of KINDS
@@ -118,6 +121,7 @@ class ProgramKey(NamedTuple):
     lengths: tuple[int, ...] = ()  # of the axes of inputs that have any length
     ranks: int = 1
     with_outputs: bool = False
+    is_part: bool = False
 
     @property
     def has_share(self) -> bool:
@@ -138,7 +142,8 @@ class ProgramKey(NamedTuple):
             size += f", length{'s' * (len(self.lengths) > 1)} {shown}"
         ranks = f", one of {self.ranks} ranks" if self.ranks > 1 else ""
         outputs = ", with outputs" * self.with_outputs
-        return f"{self.kind}, {size}{weighted}{micro}{ranks}{outputs}"
+        part = ", part of a batch" * self.is_part
+        return f"{self.kind}, {size}{weighted}{micro}{ranks}{outputs}{part}"
 
 
 def input_names(kind: str, count: int) -> list[str]:
@@ -227,6 +232,15 @@ class TraceSpec:
             # A constraint follows the update of a whole weight.
             whole |= {name: w for name, w in large.items() if w.constraint is None}
         return Parts(whole, rank.communicator.rank, rank.size)
+
+    @property
+    def state_bytes(self) -> int:
+        """The bytes of this rank's weights and optimizer state, as arenas hold them."""
+        held: list[Weight | Slot] = [*self.network.weights, *self.slots]
+        return sum(
+            align_up(prod(self.parts.shape_of(each)) * item_bytes(each.dtype))
+            for each in held
+        )
 
     def needs_whole(self, key: ProgramKey) -> bool:
         """Return whether a program runs on one rank, and needs what ranks divide."""
@@ -410,7 +424,7 @@ class _Trace:
                     4 * prod(weight.shape),
                     f"{name}/whole",
                     "forward",
-                    {"shape": weight.shape},
+                    {"shape": weight.shape, "alone": True},
                 )[0]
         builder = self.builder
         dtype, builder.compute_dtype = builder.compute_dtype, None
@@ -431,7 +445,8 @@ class _Trace:
     def position(self) -> int:
         """Return the step that layers draw by, with the place of the part's samples."""
         # A part of a batch is predicted by the program of a batch of its size.
-        if not self.key.has_share and self.key.kind != "predict":
+        in_parts = self.key.has_share or self.key.is_part
+        if not in_parts and self.key.kind != "predict":
             return self.step()
         if self._position is None:
             self._position = self._input("position", (3,), "int64")

@@ -9,10 +9,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from memcfg.graph import NOMINAL_LINK
+from memcfg.ops.collectives import COLLECTIVES
 from memcfg.ops.sections import BESIDE, READS
+from memcfg.plan.format._actions import Compute
 
 if TYPE_CHECKING:
     from memcfg.graph import Graph, Op
+    from memcfg.plan.format._plan import Plan
 
 NETWORK = "network"  # the queue of ops beside compute
 _TYPES = frozenset(BESIDE)
@@ -21,6 +24,11 @@ _TYPES = frozenset(BESIDE)
 def runs_beside(op: Op) -> bool:
     """Return whether an op may run beside compute, on a queue of its own."""
     return op.type in _TYPES
+
+
+def is_collective(op: Op) -> bool:
+    """Return whether an op is a collective of the ranks of a group."""
+    return op.type in COLLECTIVES
 
 
 def any_beside(graph: Graph) -> bool:
@@ -40,6 +48,12 @@ def beside_seconds(graph: Graph, op: Op) -> float:
     link = graph.link or NOMINAL_LINK
     rate = link.bytes_per_second
     return link.seconds + (_sent(graph, op) / rate if rate else 0.0)
+
+
+def sent_bytes(graph: Graph, plan: Plan) -> int:
+    """Return the bytes that a rank sends in a step, without tokens."""
+    ops = (graph.ops[each.op] for each in plan.actions if isinstance(each, Compute))
+    return round(sum(_sent(graph, op) for op in ops if is_collective(op)))
 
 
 def _sent(graph: Graph, op: Op) -> float:

@@ -78,6 +78,8 @@ class Auto:
     first: bool = field(default=False, kw_only=True, repr=False)
     # Whether collectives may run beside compute.
     overlaps: bool = field(default=True, kw_only=True, repr=False)
+    # Whether plans have a gap.
+    bounds: bool = field(default=True, kw_only=True, repr=False)
 
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
         """Plan a graph; see `Policy`."""
@@ -105,7 +107,9 @@ class Auto:
             plan = overlapped(request, plan)
         if bounding is not None:
             bounding.begin("time_lower_bound", plan.elapsed_seconds)
-        plan = with_gap(graph, plan, None if bounding is None else bounding.is_over)
+        if self.bounds:
+            is_over = None if bounding is None else bounding.is_over
+            plan = with_gap(graph, plan, is_over)
         seconds = time.perf_counter() - request.began
         unproven = _is_ended(request) and plan.gap != 0
         assert plan.summary is not None
@@ -311,6 +315,11 @@ def _search(request: Request, plans: _Plans) -> None:
 def first_of(policy: Policy) -> Policy:
     """Return a policy that has a plan where this one has, and finds it sooner."""
     return replace(policy, first=True) if isinstance(policy, Auto) else policy
+
+
+def without_gap(policy: Policy) -> Policy:
+    """Return a policy that makes the same plans sooner, without a lower bound."""
+    return replace(policy, bounds=False) if isinstance(policy, Auto) else policy
 
 
 def _is_ended(request: Request) -> bool:

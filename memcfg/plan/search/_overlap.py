@@ -7,6 +7,7 @@ collectives that do not need it, so that these run meanwhile.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
@@ -28,6 +29,7 @@ from memcfg.plan.format._clock import Clock, cost_of
 from memcfg.plan.format._collectives import (
     any_beside,
     beside_seconds,
+    is_collective,
     runs_beside,
 )
 from memcfg.plan.search._full_tiers import in_own_numbers
@@ -71,27 +73,44 @@ def overlap_collectives(graph: Graph, plan: Plan) -> Plan:
     PlanError
         If the plan does not fit the graph.
     """
-    return overlapped(Request.of(graph, plan.method, plan.limit_bytes), plan)
+    request = Request.of(graph, plan.method, plan.limit_bytes)
+    priced = request.plan(in_own_numbers(request, plan).actions)
+    made = overlapped(request, plan, priced)
+    return plan if made is priced else made
 
 
-def overlapped(request: Request, plan: Plan) -> Plan:
-    """Return the fastest plan of `overlap_collectives` for a request."""
+def overlapped(request: Request, plan: Plan, priced: Plan | None = None) -> Plan:
+    """Return the fastest plan of `overlap_collectives` for a request.
+
+    `priced` is the plan with the seconds of the request's graph, if `plan` has others.
+    """
     if not any_beside(request.graph) or any(
         isinstance(action, Start) for action in plan.actions
     ):
         return plan
     own = in_own_numbers(request, plan)
-    inline = best = request.of_method(plan.method).plan(own.actions)
-    best = _better(best, _with_starts(request, plan, own.actions))
+    best = _better(priced or plan, _with_starts(request, plan, own.actions))
+    limit = math.inf if request.limit_bytes is None else request.limit_bytes
     for sequence in _later(request, own.actions):
         if request.is_over():
             break
         if _least_seconds(request.graph, sequence) >= best.elapsed_seconds:
             continue
-        if not request.step.fault(sequence):
-            actions = request.written(sequence)
-            best = _better(best, _with_starts(request, plan, actions))
-    return plan if best is inline else best
+        if request.step.fault(sequence):
+            continue
+        if request.step.measure(sequence)[0] > limit:
+            break  # those that follow wait longer, and hold more
+        actions = request.written(sequence)
+        best = _better(best, _with_starts(request, plan, actions))
+    return best
+
+
+def started(request: Request, plan: Plan) -> Plan:
+    """Return a plan with collectives started in the same order, if that is faster."""
+    if not any_beside(request.graph):
+        return plan
+    own = in_own_numbers(request, plan)
+    return _better(plan, _with_starts(request, plan, own.actions))
 
 
 def _better(best: Plan, other: Plan) -> Plan:
@@ -128,15 +147,9 @@ class _Flight:
     """A collective that was started, and what it touches."""
 
     op: int
-    read: set[int]
+    touched: set[int]  # tensors that are read or written
     written: set[int]
     spans: list[tuple[int, int]]  # [begin, end) in the arena
-
-    def touches(self, tensor: int) -> bool:
-        return tensor in self.read or tensor in self.written
-
-    def overlaps(self, begin: int, end: int) -> bool:
-        return any(begin < to and since < end for since, to in self.spans)
 
 
 @dataclass
@@ -156,6 +169,10 @@ class _Starter:
     def __post_init__(self) -> None:
         self._sizes = [align_up(t.nbytes, self.alignment) for t in self.graph.tensors]
         self._flights: dict[int, _Flight] = {}  # by index of the start
+        # The same by tensor, as plans may start hundreds:
+        self._touching: defaultdict[int, set[int]] = defaultdict(set)
+        self._writing: dict[int, int] = {}
+        self._spans: list[tuple[int, int, int]] = []  # begin, end, index of the start
         self._offsets: dict[int, int] = {}  # of tensors with a buffer
         self._aliases: dict[int, int] = {}  # output -> input, until the compute
         self._taken: set[int] = set()  # inputs whose buffers were taken over
@@ -209,24 +226,26 @@ class _Starter:
         op = self.graph.ops[action.op]
         scratch = cost_of(op, action.algorithm)[1]
         needed = set(self._using([], action.scratch_offset, scratch))
-        for start, flight in self._flights.items():
-            phases = self.graph.ops[flight.op].phase, op.phase
-            reads = not flight.written.isdisjoint(op.inputs)
-            if phases == ("forward", "update") or (reads and not runs_beside(op)):
-                needed.add(start)
+        if not runs_beside(op):
+            needed.update(self._writing[t] for t in op.inputs if t in self._writing)
+        if op.phase == "update":
+            ops = self.graph.ops
+            for start, flight in self._flights.items():
+                if ops[flight.op].phase == "forward":
+                    needed.add(start)
         return sorted(needed)
 
     def _using(
         self, tensors: Iterable[int], offset: int | None = None, size: int = 0
     ) -> list[int]:
         """Return the starts that touch one of some tensors, or these bytes."""
-        ranged = offset is not None and self.places and size > 0
-        return [
-            start
-            for start, flight in self._flights.items()
-            if any(map(flight.touches, tensors))
-            or (ranged and flight.overlaps(offset or 0, (offset or 0) + size))
-        ]
+        found: set[int] = set()
+        for tensor in tensors:
+            found |= self._touching.get(tensor, found)
+        if offset is not None and self.places and size > 0:
+            end = offset + size
+            found |= {start for a, b, start in self._spans if offset < b and a < end}
+        return sorted(found)
 
     def _is_held(self, tensor: int) -> bool:
         """Return whether the bytes of a tensor are freed at a wait."""
@@ -240,9 +259,11 @@ class _Starter:
         op = self.graph.ops[action.op]
         taken = {*self._aliases.values()}
         self._append(Start(action.op, action.algorithm, action.scratch_offset))
-        for flight in self._flights.values():  # their bytes are the outputs' now
-            flight.read -= taken
-            flight.written -= taken
+        for tensor in taken:  # its bytes are the outputs' now
+            for start in self._touching.pop(tensor, ()):
+                self._flights[start].touched.discard(tensor)
+                self._flights[start].written.discard(tensor)
+            self._writing.pop(tensor, None)
         read = {tensor for tensor in op.inputs if tensor not in taken}
         tensors = read.union(op.outputs)
         spans = [
@@ -254,7 +275,21 @@ class _Starter:
             size = align_up(nbytes, self.alignment)
             spans.append((action.scratch_offset, action.scratch_offset + size))
         start = len(self.result) - 1
-        self._flights[start] = _Flight(action.op, read, {*op.outputs}, spans)
+        self._flights[start] = _Flight(action.op, tensors, {*op.outputs}, spans)
+        for tensor in tensors:
+            self._touching[tensor].add(start)
+        self._writing |= dict.fromkeys(op.outputs, start)
+        self._spans += [(*span, start) for span in spans]
+
+    def _land(self, start: int) -> int:
+        """Forget a collective that is waited for, and return its op."""
+        flight = self._flights.pop(start)
+        for tensor in flight.touched:
+            self._touching[tensor].discard(start)
+        for tensor in flight.written:
+            self._writing.pop(tensor, None)
+        self._spans = [span for span in self._spans if span[2] != start]
+        return flight.op
 
     def _append(self, action: Action) -> None:
         """Append an action, and follow the buffers of tensors."""
@@ -274,15 +309,17 @@ class _Starter:
             self._last_work = len(self.result)
         self.result.append(action)
 
-    def _wait(self, starts: Iterable[int]) -> None:
+    def _wait(self, starts: Sequence[int]) -> None:
         """Wait for collectives; one after which nothing has run is computed."""
+        if not starts:
+            return
         for start in starts:
-            flight = self._flights.pop(start)
+            op = self._land(start)
             if self._last_work == start:
                 begun = self.result[start]
                 assert isinstance(begun, Start)
                 scratch = begun.scratch_offset
-                self.result[start] = Compute(flight.op, begun.algorithm, scratch)
+                self.result[start] = Compute(op, begun.algorithm, scratch)
             else:
                 self.result.append(Wait(start))
         held, self._held = self._held, []
@@ -318,7 +355,9 @@ def _later(request: Request, actions: Sequence[Action]) -> Iterator[list[int]]:
     given = [action.op for action in computes]
     order = _Order(request.graph, given)
     seen = [given]
-    for behind in (1, len(order.collectives)):
+    # Weights and biases are gathered one by one, and only the former take time.
+    meets = any(map(is_collective, request.graph.ops))
+    for behind in (1, *(4, 16) * meets, len(order.collectives)):
         sequence = order.delayed(behind)
         if sequence not in seen:
             seen.append(sequence)

@@ -23,6 +23,7 @@ from memcfg._checks import check_policy, name_of, unknown
 from memcfg.errors import FallbackWarning, InfeasiblePlanError
 from memcfg.nn.training._tracing import ProgramKey, shares_of
 from memcfg.nn.training.alternatives._batch_search import BatchSearch
+from memcfg.nn.training.ranks._sharding import share_of
 from memcfg.plan.search._watch import planning_clock
 from memcfg.units import format_bytes
 
@@ -163,9 +164,12 @@ class Division(NamedTuple):
 
     size: int  # samples of each part but the last, which may have fewer
     needed: int  # free bytes with which the whole batch is planned again
+    parts: int = 0  # their number, if ranks have agreed on it
 
     def ranges(self, samples: int) -> list[tuple[int, int]]:
         """Return where the samples of each part begin and end."""
+        if self.parts:
+            return share_of(samples, self.parts)
         starts = range(0, samples, self.size)
         return [(i, min(i + self.size, samples)) for i in starts]
 
@@ -179,7 +183,7 @@ class Division(NamedTuple):
     def key(self, whole: ProgramKey, size: int, kind: str) -> ProgramKey:
         """Return the program of a part."""
         # Only updates depend on the number of parts.
-        parts = -(-whole.batch_size // self.size) if kind == "train" else 2
+        parts = len(self.ranges(whole.batch_size)) if kind == "train" else 2
         if kind in ("predict", "count"):
             parts = 1
         outputs = whole.with_outputs and kind != "count"
@@ -189,6 +193,7 @@ class Division(NamedTuple):
             whole.weights,
             parts,
             whole.lengths,
+            ranks=1 if kind == "count" else whole.ranks,
             with_outputs=outputs,
         )
 
@@ -236,7 +241,8 @@ def why_whole(
         return f"{type(spec.optimizer).__name__}.update_step updates in every part"
     if key.kind != "train" or on_oom.batch_statistics is not None:
         return ""
-    if any(op.type == "moving_average" for op in graph().ops):
+    fixed = any(not weight.trainable for weight in spec.network.weights)
+    if fixed and any(op.type == "moving_average" for op in graph().ops):
         return (
             "batch normalisation would use the statistics of micro-batches, which "
             "compile(batch_statistics='micro') permits"

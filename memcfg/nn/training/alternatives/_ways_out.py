@@ -20,6 +20,7 @@ from memcfg.errors import InfeasiblePlanError
 from memcfg.graph import NOMINAL_COPY, Tier
 from memcfg.nn.training._tracing import Share, shares_of
 from memcfg.nn.training.alternatives._batch_search import BatchSearch
+from memcfg.nn.training.ranks._sharding import SHARDINGS
 from memcfg.plan import auto, share
 from memcfg.plan.search._watch import (
     check_planning_time,
@@ -29,7 +30,7 @@ from memcfg.plan.search._watch import (
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from memcfg.graph import Graph
     from memcfg.nn.training._tracing import ProgramKey, TraceSpec
@@ -115,6 +116,26 @@ class _Search:
                 unsearched.append(setting)
             elif found is not None and found < error.smallest_limit_bytes:
                 limits[setting] = found
+        return limits, unsearched
+
+    def divided(self, error: InfeasiblePlanError) -> tuple[dict[str, int], list[str]]:
+        """Return smaller limits by what ranks could divide, and what was not searched.
+
+        In the end none that needs as much as one which divides less.
+        """
+        limits: dict[str, int] = {}
+        unsearched: list[str] = []
+        least = error.smallest_limit_bytes
+        for setting, spec in _shardings(self.spec, self.key):
+            other = copy(self)
+            other.spec, other.has_failed = spec, not self.has_time()
+            found = None
+            if not other.has_failed:
+                found = other.attempt(partial(other.smallest_limit, self.policy))
+            if other.has_failed:
+                unsearched.append(setting)
+            elif found is not None and found < least:
+                limits[setting] = least = found
         return limits, unsearched
 
     def fits(self, batch: int, policy: Policy, steps: int | None = None) -> bool:
@@ -281,13 +302,15 @@ def with_ways_out(
     """
     search = _Search(executor, policy, trace, spec, key, promised, seconds)
     state = search.attempt(search.state_bytes) or 0
+    divided, undivided = search.divided(error)
     if state > (error.limit_bytes or math.inf) - error.in_use_bytes:
-        return _of_state(error, state)
+        return _of_state(error, state, divided, undivided)
     several = key.batch_size > 1
     several &= not any(node.batch_size for node in spec.network.nodes)
     low, high = search.batches() if several else (0, 1)
     failed = search.has_failed
     limits, unsearched = search.limits(error)
+    limits, unsearched = limits | divided, unsearched + undivided
     largest = accumulation = None
     if several:
         search.has_failed = failed
@@ -317,10 +340,15 @@ def with_ways_out(
     return InfeasiblePlanError(error.message, **fields)
 
 
-def _of_state(error: InfeasiblePlanError, state: int) -> InfeasiblePlanError:
+def _of_state(
+    error: InfeasiblePlanError,
+    state: int,
+    limits: dict[str, int],
+    unsearched: list[str],
+) -> InfeasiblePlanError:
     """Return the error for weights and optimizer state that alone do not fit."""
     fields = {name: getattr(error, name) for name in error._fields}
-    fields["largest_batch"] = 0
+    fields |= {"largest_batch": 0, "limits_with": limits, "unsearched": unsearched}
     fields["hint"] = (
         "Raise the limit: weights and optimizer state alone take "
         f"{format_bytes(state, exact=True)}."
@@ -339,6 +367,18 @@ def _settings(executor: Executor, policy: Policy) -> list[tuple[str, Policy]]:
     if not device.spill.places and "host" in device.tiers:
         result.append((f'{before}spill_to="host"', Spilling(policy)))
     return result
+
+
+def _shardings(spec: TraceSpec, key: ProgramKey) -> Iterator[tuple[str, TraceSpec]]:
+    """Yield what more the ranks could divide, with its spelling."""
+    rank, optimizer = spec.rank, spec.optimizer
+    if rank is None or rank.encoder is not None or optimizer is None:
+        return
+    if key.ranks == 1 or key.kind != "train" or optimizer.why_whole():
+        return
+    begin = SHARDINGS.index(rank.sharding) + 1 if rank.sharding else 0
+    for each in SHARDINGS[begin:]:
+        yield f'shard="{each}"', replace(spec, rank=rank._replace(sharding=each))
 
 
 class Spilling:

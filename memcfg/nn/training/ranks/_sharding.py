@@ -7,6 +7,7 @@ models", SC 2020.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 from math import prod
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,7 +23,14 @@ if TYPE_CHECKING:
     from memcfg.nn.optimizers._optimizer import Slot
     from memcfg.runtime import FirstValue
 
-__all__ = ["SHARDINGS", "Parts", "Peers", "require_elementwise", "shardable"]
+__all__ = [
+    "SHARDINGS",
+    "Parts",
+    "Peers",
+    "require_elementwise",
+    "shardable",
+    "share_of",
+]
 
 Array = npt.NDArray[Any]
 
@@ -92,6 +100,13 @@ class _FirstPart:
 
     def draw_into(self, values: Array, /) -> None:
         values[...] = self.first_value()
+
+
+def share_of(samples: int, parts: int) -> list[tuple[int, int]]:
+    """Return where each part of a batch begins and ends; lengths differ by 1."""
+    least, more = divmod(samples, parts)
+    ends = itertools.accumulate(least + (part < more) for part in range(parts))
+    return list(itertools.pairwise([0, *ends]))
 
 
 def shardable(weights: Iterable[Weight]) -> dict[str, Weight]:

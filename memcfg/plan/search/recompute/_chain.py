@@ -64,9 +64,10 @@ class Chain:
         graph = request.graph
         self.graph = graph
         self.stages = [tuple(stage) for stage in stages if stage] or [()]
-        self.droppable = request.repeatable.intersection(request.droppable)
         self._number = {op: s for s, ops in enumerate(self.stages) for op in ops}
         self._last = self._last_readers()
+        droppable = request.repeatable.intersection(request.droppable)
+        self.droppable = droppable.difference(self._crossing_copies())
         self._late = late_ops(graph)
         self._overwritten = state_updates(graph)
         self.crossing = self._cuts()
@@ -84,6 +85,16 @@ class Chain:
                 for tensor in (*self.graph.ops[op].inputs, *self.graph.ops[op].outputs):
                     last[tensor] = stage
         return last
+
+    def _crossing_copies(self) -> set[int]:
+        """Return the ops that copy state for several stages, which no segment drops."""
+        last, made = self._last, self._number
+        return {
+            op
+            for op in copies_of_state(self.graph)
+            if op in made
+            and max(map(last.__getitem__, self.graph.ops[op].outputs)) > made[op]
+        }
 
     def _cuts(self) -> list[tuple[int, ...]]:
         crossing: list[tuple[int, ...]] = []
@@ -365,20 +376,36 @@ def forward_ops(graph: Graph) -> list[int]:
 def articulated(request: Request) -> list[list[int]]:
     """Cut the forward phase after each articulation point, where one tensor crosses.
 
-    Tensors computed without inputs, such as a state of zeros, do not count.
+    Tensors computed without inputs, such as a state of zeros, do not count, and neither
+    do copies of state, such as gathered weights, which are in the stage of their first
+    reader.
     """
     graph = request.graph
     order = forward_ops(graph)
     if not order:
         return []
+    copies = copies_of_state(graph)
     fine = Chain(request, [[op] for op in order])
     stages: list[list[int]] = [[]]
     for op, crossing in zip(order, fine.crossing, strict=True):
         stages[-1].append(op)
         made = [t for t in crossing if _has_inputs(graph, t)]
-        if len(made) == 1:
+        if len(made) == 1 and op not in copies:
             stages.append([])
     return [stage for stage in stages if stage]
+
+
+def copies_of_state(graph: Graph) -> set[int]:
+    """Return the forward ops that read state, and else nothing that has inputs."""
+    state = set(graph.persistent)
+    return {
+        index
+        for index, op in enumerate(graph.ops)
+        if op.phase == "forward"
+        and not state.isdisjoint(op.inputs)
+        and not any(t not in state and _has_inputs(graph, t) for t in op.inputs)
+        and all(graph.producer[t] is not None or t in state for t in op.inputs)
+    }
 
 
 def _has_inputs(graph: Graph, tensor: int) -> bool:
