@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from memcfg.ops import Communicator, EncodedTotals
 from memcfg.parallel._in_process import in_process_group
-from memcfg.parallel._mpi import mpi_communicator, mpi_size
 from memcfg.parallel._ranks_estimate import RanksEstimate, estimate
 from memcfg.parallel._wrapper import ParallelWrapper
 from memcfg.parallel.encoding import (
@@ -18,6 +17,7 @@ from memcfg.parallel.inference._inference_builder import InferenceBuilder
 from memcfg.parallel.inference._inference_mode import InferenceMode
 from memcfg.parallel.inference._inference_stats import InferenceStats
 from memcfg.parallel.inference._load_balance_mode import LoadBalanceMode
+from memcfg.parallel.processes._mpi import mpi_communicator, mpi_size
 
 __all__ = [
     "AdaptiveThresholdAlgorithm",

@@ -32,7 +32,6 @@ from memcfg.parallel._evaluating import (
 )
 from memcfg.parallel._in_process import in_process_group
 from memcfg.parallel._members import Members
-from memcfg.parallel._mpi import mpi_communicator, mpi_size
 from memcfg.parallel._shared_gradients import SharedGradients
 from memcfg.parallel._synchronous import Synchronous
 from memcfg.parallel._values import copy_values
@@ -43,6 +42,7 @@ from memcfg.parallel.encoding import (
     ThresholdAlgorithm,
 )
 from memcfg.parallel.encoding._gradient_encoder import GradientEncoder
+from memcfg.parallel.processes._mpi import mpi_communicator, mpi_size
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from memcfg.nn.callbacks import History
     from memcfg.nn.models import Model
     from memcfg.ops import Communicator
-    from memcfg.parallel._mpi import MpiCommunicator
+    from memcfg.parallel.processes._mpi import MpiCommunicator
     from memcfg.runtime import MemoryReport
     from memcfg.workspaces import WorkspaceMode
 

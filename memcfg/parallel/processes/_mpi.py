@@ -17,7 +17,8 @@ import numpy.typing as npt
 from memcfg.errors import CommunicationError, MissingDependencyError
 from memcfg.ops import EncodedTotals
 from memcfg.ops.collectives import MOST_TENSORS
-from memcfg.parallel._mpi_link import (
+from memcfg.parallel.encoding._encoded_round import encoded_rounds, round_words
+from memcfg.parallel.processes._mpi_link import (
     COLLECTIVES,
     EXCHANGES,
     Call,
@@ -25,13 +26,12 @@ from memcfg.parallel._mpi_link import (
     end_all_at_exit,
     wait_while,
 )
-from memcfg.parallel._rank_parts import round_bytes, rounds
-from memcfg.parallel.encoding._encoded_round import encoded_rounds, round_words
+from memcfg.parallel.processes._rank_parts import round_bytes, rounds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from memcfg.parallel._rank_parts import Message, Piece
+    from memcfg.parallel.processes._rank_parts import Message, Piece
 
 __all__ = ["MpiCommunicator", "mpi_communicator", "mpi_size"]
 

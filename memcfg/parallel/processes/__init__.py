@@ -1,0 +1,1 @@
+"""Ranks that are processes, over MPI: the group, its messages, and who sums what."""
