@@ -41,7 +41,7 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
                 "memcfg.models.resnet50()"
             ),
             "wrappers": "write a class that calls fit and predict",
-            "export": "use Model.save and models.load_model",
+            "export": "use Model.export, which writes ONNX",
             "Variable": "use Layer.add_weight",
             "legacy": "Keras 3 has these under their own names",
             "name_scope": "layers have names, name=...",
@@ -94,14 +94,12 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
     }.items()
 }
 
-_WHOLE = "use Model.save and models.load_model, or copy.deepcopy"
 _PENALTY = "pass activity_regularizer to a layer, or compute it in the loss"
 
 ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     kind: by_name(rows)
     for kind, rows in {
         "Model": {
-            "export": _WHOLE,
             "metrics_names": "use fit's history or evaluate(return_dict=True)",
             "loss": "it is an argument of compile",
             "add_metric": "pass metrics to compile",

@@ -305,6 +305,7 @@ class Model(FixedAttributes, Configured):
     """
 
     __slots__ = (
+        "_from_data",
         "_kind",
         "_lock",
         "_nested",
@@ -368,6 +369,7 @@ class Model(FixedAttributes, Configured):
         self._parts = Parts(None, None, None)
         self._policy = None if dtype is None else as_policy(dtype)
         self._trainer = Trainer()
+        self._from_data = False  # whether a batch gave the shapes of the inputs
         self._own: Any = None  # the programs of steps of one's own
         self._nested: Nested | None = None  # the model as a layer
         self._lock = Lock(self.name)  # shared with models that share layers
@@ -1043,6 +1045,7 @@ class Model(FixedAttributes, Configured):
         The plan for known batch sizes leaves room for these blocks. If no size is
         known, as after a `map` of batches, the first batches are read before planning.
         """
+        self._open_for(x)
         with self._lock.session(self._trained_elsewhere()):
             self._trainer.stop_training = False
             self._compiled("fit")
@@ -1187,6 +1190,7 @@ class Model(FixedAttributes, Configured):
         """
         shown, given = check_verbose(verbose), check_callbacks(callbacks)
         self._compiled("evaluate")
+        self._open_for(x)
         own = self._own_steps()
         of = None if evaluations is None else Evaluations(evaluations)
         source: Any
@@ -1235,7 +1239,8 @@ class Model(FixedAttributes, Configured):
         ----------
         x : tuple, Dataset or iterable
             Arrays ``(x, y)`` or ``(x, y, sample_weight)``, or batches of that form, as
-            in `evaluate`. Labels may be in any form that the evaluators read.
+            in `evaluate`. Labels may be in any form that the evaluators read. Batches
+            may be `memcfg.data.DataSet` with masks of labels, which evaluators get.
         *evaluations : Evaluator or dict
             Evaluators such as those of `memcfg.evaluation`: objects with a method
             ``eval(labels, predictions)``, which also takes ``mask`` and
@@ -1282,6 +1287,7 @@ class Model(FixedAttributes, Configured):
         of = Evaluations(evaluations)
         own = self._own_steps()
         x, y, weight = (*(x if is_arrays(x) else (x,)), None, None)[:3]
+        self._open_for(x)
         if y is None and not is_stream(None, x):
             raise TypeError(
                 "do_evaluation takes arrays (x, y), or batches of samples and labels, "
@@ -1298,7 +1304,7 @@ class Model(FixedAttributes, Configured):
                 self._pool,
                 labelled=True,
             )
-            source.keeps_targets = True
+            source.keeps_targets = source.keeps_masks = True
         else:
             source = element_source(x, y, weight, batch_size, self._pool)
         with Feed(source, _count(steps, "steps"), "steps") as feed:
@@ -1375,6 +1381,7 @@ class Model(FixedAttributes, Configured):
             If the data ends before `steps` batches.
         """
         shown, given = check_verbose(verbose), check_callbacks(callbacks)
+        self._open_for(x)
         own = self._own_steps()
         if own is not None:
             if workspace is not None:
@@ -1887,6 +1894,105 @@ class Model(FixedAttributes, Configured):
             save_model_for_keras(self, filepath, overwrite=overwrite)
         else:
             save(self, filepath, overwrite)
+
+    @outside_workspaces
+    def export(
+        self,
+        filepath: str | os.PathLike[str],
+        format: str = "onnx",  # noqa: A002  (Keras's name)
+        verbose: bool | None = None,
+        input_signature: None = None,
+        *,
+        batch_size: int | None = None,
+        lengths: int | Sequence[int] | None = None,
+        external_data: bool | None = None,
+        quantize: str | None = None,
+        calibration_data: Any = None,
+    ) -> None:
+        """Write what `predict` computes to an ONNX file, for other runtimes.
+
+        Parameters
+        ----------
+        filepath : str or path-like
+            The file, whose name ends in ``.onnx``; it is replaced atomically.
+        format : str, default "onnx"
+            ``"onnx"``: there is no other.
+        verbose : bool, optional
+            Accepted for Keras's programs; nothing is printed.
+        input_signature : None
+            Accepted for Keras's programs; inputs are those of the model, and any other
+            value is refused.
+        batch_size : int, optional
+            The size of a batch. None: any, unless that of the inputs is fixed.
+        lengths : int or sequence of int, optional
+            The length of each axis of None, or one for all. None: any.
+        external_data : bool, optional
+            Whether weights go to a second file, of the same name with ``.data``
+            appended, one at a time. None: if they do not fit a file of 2 GiB.
+        quantize : {None, "int8"}, default None
+            ``"int8"`` has dense layers and convolutions read int8 in ONNX's QDQ form:
+            weights with a scale for each channel, inputs with one scale.
+        calibration_data : array_like or sequence of them, optional
+            Samples as `predict` takes them, from which the scales of inputs follow.
+
+        Raises
+        ------
+        GraphError
+            If an op has no counterpart in ONNX, draws random numbers or keeps a state
+            between batches, or depends on the batch or on a length in a way that ONNX
+            cannot be told. The message names the op and its layer.
+        MissingDependencyError
+            If onnx is not installed.
+        NotImplementedError
+            If the format is not ``"onnx"``.
+        ValueError, TypeError
+            If an argument is invalid, or weights do not fit the file.
+        RuntimeError
+            If the model's shapes are not known.
+        ResourceExhaustedError
+            If the calibration does not fit the device's limit.
+        OSError
+            If the file cannot be written.
+
+        Warns
+        -----
+        RuntimeWarning
+            If the model computes in bfloat16: its export computes in float32.
+
+        Notes
+        -----
+        Inputs and outputs have the layout and names that they have here: images are
+        channels-last, and are transposed once where the convolutions begin. An index
+        that is out of range is an error of the runtime, and not NaN.
+
+        Examples
+        --------
+        >>> import memcfg as mc
+        >>> model = mc.nn.Sequential([mc.nn.Input((4,)), mc.nn.Dense(3)])
+        >>> model.export("model.onnx")  # doctest: +SKIP
+        """
+        from memcfg.nn.exchange._onnx_export import export_onnx  # at its first use
+
+        if format != "onnx":
+            raise NotImplementedError(
+                f"a model is exported in the format 'onnx', not {format!r}"
+            )
+        if input_signature is not None:
+            raise ValueError(
+                "input_signature must be None: sizes are given by batch_size and "
+                "lengths"
+            )
+        with self._lock.turn():
+            self._gather()
+            export_onnx(
+                self,
+                filepath,
+                batch_size=batch_size,
+                lengths=lengths,
+                external_data=external_data,
+                quantized=quantize,
+                calibration_data=calibration_data,
+            )
 
     @takes_arguments
     @outside_workspaces
@@ -2660,6 +2766,8 @@ class Model(FixedAttributes, Configured):
         self, kind: str, x: Any, y: Any = None, weights: Any = None, classes: Any = None
     ) -> tuple[Session, Batch]:
         """Check a batch and load its program."""
+        if self._from_data:
+            self._open_for(x)
         compiled, session = self._parts.config, self._parts.session
         own = self._own_steps()
         if own is not None:
@@ -2707,12 +2815,39 @@ class Model(FixedAttributes, Configured):
                     self._build(list(shapes.values()), shapes)
                 else:
                     self._build(shapes)
+                self._from_data = True
             try:
                 return use()
             except BaseException:
                 if fresh:
                     self._unbuild()
                 raise
+
+    def _open_for(self, x: Any) -> None:
+        """Build a model again that a batch has built, for samples of other lengths.
+
+        Axes that differ are then of any length; weights and optimizer stay. If a layer
+        cannot take them, the model is as it was, and the checks of `x` say so.
+        """
+        network = self._network
+        if not self._from_data or network is None or is_stream(None, x):
+            return
+        with suppress(TypeError, ValueError):  # of what the checks refuse
+            shapes: Any = samples(None, x, labelled=False).sample_shapes
+            several = list(shapes.values()) if isinstance(shapes, dict) else shapes
+            known = [each.open_shape for each in network.inputs]
+            opened = [
+                tuple(a if a == b else None for a, b in zip(old, new, strict=True))
+                for old, new in zip(known, several, strict=True)
+            ]
+            if opened == known:
+                return
+            with self._lock.step():
+                self._lock.require_no_session(self._trained_elsewhere())
+                named = isinstance(shapes, dict)
+                self._build(
+                    opened, dict(zip(shapes, opened, strict=True)) if named else None
+                )
 
     def _build(self, shapes: Sequence[OpenShape], given: Any = None) -> None:
         """Build the model for samples of these shapes by calling `call`."""

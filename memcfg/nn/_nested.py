@@ -14,6 +14,7 @@ from memcfg.nn.layers._layer import (
     Shape,
     SymbolicTensor,
     members,
+    of_any_length,
 )
 
 __all__ = ["Nested", "Symbolic", "symbolic"]
@@ -36,6 +37,11 @@ class Nested(Layer):
 
     def __call__(self, inputs: Any, *more: Any, **options: Any) -> Any:
         """Connect the model's layers to symbolic tensors."""
+        return self._connect(inputs, *more, **options)
+
+    @of_any_length
+    def _connect(self, inputs: Any, *more: Any, **options: Any) -> Any:
+        """Connect the layers for lengths that stand for any."""
         mode = self._given_mode(options)
         self._check_call(*more, **options)
         model = self.model

@@ -23,6 +23,7 @@ from memcfg.nn._nested import Nested
 from memcfg.nn._nesting import Structure
 from memcfg.nn.initializers import Zeros
 from memcfg.nn.layers._layer import (
+    LENGTHS,
     InputLayer,
     Node,
     WeightTensor,
@@ -30,6 +31,7 @@ from memcfg.nn.layers._layer import (
     input_layer,
     lines_of,
     repeated,
+    settled,
     show_shape,
 )
 from memcfg.units import format_bytes
@@ -126,6 +128,7 @@ class Network:
         losses: Sequence[SymbolicTensor] = (),  # that `call` adds
     ) -> None:
         self._predicts = predicts  # set if `call` branches on training
+        inputs, outputs, losses = settled(inputs, outputs, losses)
         self.inputs = tuple(inputs)
         self.outputs = tuple(outputs)
         self.losses = tuple(losses)
@@ -309,6 +312,7 @@ class Network:
                 _results_of(node),
                 node.details,
                 node.in_operation,
+                node.lengths,
             )
             for node in nodes
         ]
@@ -385,12 +389,14 @@ def from_inner(
     Keras; the layers are shared.
     """
     made: dict[SymbolicTensor, SymbolicTensor] = {}
+    inputs, outputs = settled(inputs, outputs)
     for tensor in inputs:
         made[tensor] = tensor
         if not isinstance(tensor.node.layer, InputLayer):
             shape, dtype = tensor.open_shape, tensor.sample_dtype
             start = input_layer(shape, dtype, batch_size=tensor.node.batch_size)
-            made[tensor] = Node(start, (), [(shape, dtype)]).outputs[0]
+            lengths = tensor.node.lengths or LENGTHS
+            made[tensor] = Node(start, (), [(shape, dtype)], lengths=lengths).outputs[0]
     nodes, _ = traverse([output.node for output in outputs], set(inputs))
     for node in sorted(nodes, key=lambda node: node.order):
         called = tuple(made.get(each, each) for each in node.inputs)
@@ -437,12 +443,18 @@ def _rejoined(
         layer._weight_specs = each
         layer._parametrized = dict(*parametrized)
     made: list[SymbolicTensor] = []
-    for layer, operands, results, details, *in_operation in calls:
+    for layer, operands, results, details, *more in calls:
         inputs = tuple(made[i] if isinstance(i, int) else i for i in operands)
-        in_operation = in_operation or [False]  # absent in older files
-        whole = layer._is_whole(inputs)
+        in_operation = bool(more[0]) if more else False  # absent in older files
+        lengths = more[1] if len(more) > 1 else None  # likewise
         made += Node(
-            layer, inputs, results, details, *in_operation, whole=whole
+            layer,
+            inputs,
+            results,
+            details,
+            in_operation,
+            whole=layer._is_whole(inputs),
+            lengths=lengths or LENGTHS,
         ).outputs
     starts, *stops = ([made[i] for i in each] for each in ends)
     predicts = None

@@ -71,7 +71,8 @@ def save(model: Any, filepath: str | os.PathLike[str], overwrite: bool) -> None:
     if not path.endswith(".memcfg"):
         raise ValueError(
             f"a model's file name must end in '.memcfg' or '.keras', got {path!r}. To "
-            "save weights alone, use save_weights('x.weights.safetensors')"
+            "save weights alone, use save_weights('x.weights.safetensors'); to write "
+            "ONNX, use export('x.onnx')"
         )
     computed = model._built_network().computed
     if computed:

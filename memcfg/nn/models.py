@@ -63,6 +63,7 @@ __all__ = [
     "Model",
     "Sequential",
     "clone_model",
+    "from_onnx",
     "load_model",
     "model_from_json",
     "save_model",
@@ -155,9 +156,71 @@ def load_model(
     try:
         file = WeightFile(filepath)
     except FormatError as error:
-        raise FormatError(f"{where} holds no model: {error}") from None
+        more = "; from_onnx reads ONNX" if where.endswith(".onnx") else ""
+        raise FormatError(f"{where} holds no model: {error}{more}") from None
     with file:
         return _loaded(file, custom_objects or {}, compiled=compile)
+
+
+def from_onnx(
+    source: Any,
+    *,
+    lengths: Mapping[str, int] | None = None,
+    name: str | None = None,
+) -> Model:
+    """Make a model of an ONNX file, to predict with or to train further.
+
+    Nodes that have weights become layers, whose names are those of the weights, and
+    others become ops. What a transpose or a reshape names anew is not copied.
+
+    Parameters
+    ----------
+    source : str, path-like, bytes or onnx.ModelProto
+        The file, its content, or a model that `onnx` has loaded.
+    lengths : mapping of str to int, optional
+        The length of each axis of any length but the batch, by its name in the file.
+    name : str, optional
+        The model's name; by default that of the graph.
+
+    Returns
+    -------
+    Model
+        The model, which is not compiled. Inputs have the shapes of the file, such as
+        ``(None, 3, 224, 224)``; the first axis is the batch, of any size. Of an output
+        the batch comes first.
+
+    Raises
+    ------
+    MissingDependencyError
+        If onnx is not installed.
+    FormatError
+        If the file is damaged, or a node's inputs do not fit.
+    NotImplementedError
+        If there is no layer or op for a node or for its attributes; the message names
+        the node.
+    ValueError, TypeError
+        If an axis of any length has no length, or an argument is invalid.
+    ResourceExhaustedError
+        If the weights do not fit the device's limit.
+    OSError
+        If a file cannot be read.
+
+    Notes
+    -----
+    Arrays of floats in the file are weights that are trained, such as those of
+    convolutions and what is added or multiplied. Single numbers, integers, arrays that
+    are not finite, and those of Constant nodes are not. QuantizeLinear followed by
+    DequantizeLinear rounds, and passes gradients on as they are.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> model = mc.nn.models.from_onnx("resnet18.onnx")  # doctest: +SKIP
+    >>> model.compile("adam", "sparse_categorical_crossentropy")  # doctest: +SKIP
+    """
+    from memcfg.nn.exchange.imports import imported  # at its first use
+
+    return imported(source, lengths, name)
 
 
 def model_from_json(

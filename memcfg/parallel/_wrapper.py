@@ -25,6 +25,11 @@ from memcfg.nn.training._compile_config import get_modes
 from memcfg.nn.training.ranks._sharding import SHARDINGS, require_elementwise
 from memcfg.ops import EncodedTotals
 from memcfg.parallel._averaging import Averaging
+from memcfg.parallel._evaluating import (
+    batches_of,
+    evaluate_by_ranks,
+    evaluate_by_threads,
+)
 from memcfg.parallel._in_process import in_process_group
 from memcfg.parallel._members import Members
 from memcfg.parallel._mpi import mpi_communicator, mpi_size
@@ -296,6 +301,71 @@ class ParallelWrapper:
         finally:
             session.distribution = None
             self._end(members, distribution)
+
+    def do_evaluation(
+        self,
+        x: Any,
+        *evaluations: Any,
+        batch_size: int | None = None,
+        steps: int | None = None,
+    ) -> Any:
+        """Evaluate the model with all workers; evaluators merge what each has seen.
+
+        Batch i is evaluated by worker i modulo their number, and results are merged in
+        the order of workers, so they do not depend on threads. Workers of this process
+        have a copy of the weights each while this runs.
+
+        Parameters
+        ----------
+        x : tuple, Dataset or iterable
+            As of `Model.do_evaluation`. Under MPI all processes pass the same data, and
+            each reads the batches that it evaluates.
+        *evaluations : Evaluator or dict
+            As of `Model.do_evaluation`, with a method ``merge``. Under MPI those of all
+            processes have the result.
+        batch_size : int, optional
+            Samples of a batch of arrays; None: 32.
+        steps : int, optional
+            How many batches are read. None: all.
+
+        Returns
+        -------
+        Evaluator, dict or tuple of them
+            `evaluations`, or the only one.
+
+        Raises
+        ------
+        TypeError
+            If an evaluator cannot be merged.
+        ValueError
+            If there is no evaluator, `batch_size` is given for batches, or ranks of
+            several processes have divided the weights among themselves.
+        CommunicationError
+            If a worker of another process failed, or one did not arrive in time.
+        Exception
+            What `Model.do_evaluation` raises; evaluators are as they were.
+        """
+        if not evaluations:
+            raise ValueError("there is no evaluator: pass one, such as Evaluation()")
+        batches = batches_of(x, batch_size, steps)
+        if self._communicator is not None:
+            if self.shard == "parameters":
+                raise ValueError(
+                    "processes that divide the weights evaluate after the wrapper is "
+                    "closed, each with Model.do_evaluation"
+                )
+            ranks = self._communicator
+            evaluate_by_ranks(self.model, ranks, batches, evaluations)
+        else:
+            replicas = [self.model._replica(each) for each in self._devices[1:]]
+            try:
+                with self._threads():
+                    models = [self.model, *replicas]
+                    evaluate_by_threads(models, batches, evaluations)
+            finally:
+                for each in replicas:
+                    each.close()
+        return evaluations[0] if len(evaluations) == 1 else evaluations
 
     def memory_reports(self, *, verify: bool = False) -> list[MemoryReport]:
         """Report the memory of the training step of each worker of this process.

@@ -35,12 +35,12 @@ from memcfg import ops
 from memcfg.devices import OperandSpec
 from memcfg.devices.cpu import kernel_table
 from memcfg.errors import MissingDependencyError
-from memcfg.ops.collectives import COLLECTIVES
+from memcfg.ops.sections import BESIDE
 
 PLAIN = [
     kind.name
     for kind in ops.op_types()
-    if kind.formula is None and kind.name not in (*CPU_ONLY, *COLLECTIVES)
+    if kind.formula is None and kind.name not in (*CPU_ONLY, *BESIDE)
 ]
 COUNTS = [0, 1, 7, 1003, 8192, 50001]  # elements
 SHARED = 8192  # elements that several threads share

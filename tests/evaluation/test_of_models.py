@@ -336,3 +336,72 @@ def test_several_outputs_need_a_name():
     x, y, _ = data()
     with pytest.raises(ValueError, match=r"as in \{'kind': Evaluation\(\)\}"):
         branches().do_evaluation((x, y), Evaluation(3))
+
+
+def per_step(masking=False):
+    """A class for each step, of three."""
+    x = nn.Input((6, 4))
+    h = nn.Masking()(x) if masking else x
+    return nn.Model(x, nn.Dense(3, "softmax")(nn.LSTM(5, return_sequences=True)(h)))
+
+
+def steps_of(seed, size=8):
+    rng = np.random.default_rng(seed)
+    x = rng.normal(size=(size, 6, 4)).astype(np.float32)
+    y = np.eye(3, dtype=np.float32)[rng.integers(0, 3, (size, 6))]
+    return x, y, (rng.random((size, 6)) < 0.6).astype(np.float32)
+
+
+def test_masks_of_labels_are_those_of_data_sets():
+    """DL4J's rule: what the mask hides is as if it were not there."""
+    model, batches = per_step(), [steps_of(seed) for seed in range(3)]
+    data = [mc.data.DataSet(x, y, None, mask) for x, y, mask in batches]
+    found, curve = mc.evaluation.Evaluation(3), mc.evaluation.ROCMultiClass(0)
+    model.do_evaluation(data, found, curve)
+    alone, curve_alone = mc.evaluation.Evaluation(3), mc.evaluation.ROCMultiClass(0)
+    for x, y, mask in batches:
+        shown = mask > 0
+        made = model.predict(x, verbose=0)
+        alone.eval(y[shown], made[shown])
+        curve_alone.eval(y[shown], made[shown])
+    assert found.count == alone.count == sum(int(mask.sum()) for *_, mask in batches)
+    assert found.to_json() == alone.to_json()
+    assert curve.calculate_average_auc() == curve_alone.calculate_average_auc()
+
+
+def test_a_step_is_hidden_by_the_data_or_by_a_layer():
+    model, (x, y, mask) = per_step(masking=True), steps_of(5)
+    x[:, 4:] = 0  # which the layer hides
+    data = [mc.data.DataSet(x, y, None, mask)]
+    found = model.do_evaluation(data, mc.evaluation.Evaluation(3))
+    assert found.count == int(mask[:, :4].sum())
+    assert model.do_evaluation((x, y), mc.evaluation.Evaluation(3)).count == 8 * 4
+
+
+def test_masks_of_several_outputs():
+    x = nn.Input((6, 4))
+    ends = [nn.Dense(3, "softmax", name=name)(x) for name in ("a", "b")]
+    model = nn.Model(x, ends)
+    (samples, y, mask), (_, other, _) = steps_of(1), steps_of(2)
+    data = [mc.data.MultiDataSet([samples], [y, other], None, [None, mask])]
+    both = {"a": mc.evaluation.Evaluation(3), "b": mc.evaluation.Evaluation(3)}
+    model.do_evaluation(data, both)
+    assert (both["a"].count, both["b"].count) == (48, int(mask.sum()))
+
+
+def test_masks_are_refused_where_nothing_reads_them():
+    model, (x, y, mask) = per_step(), steps_of(1)
+    model.compile("adam", "categorical_crossentropy")
+    data = [mc.data.DataSet(x, y, None, mask)]
+    for call in (
+        lambda: model.fit(data, verbose=0),
+        lambda: model.evaluate(data, verbose=0),
+        lambda: model.evaluate(
+            data, verbose=0, evaluations=[mc.evaluation.Evaluation(3)]
+        ),
+        lambda: model.do_evaluation(
+            [mc.data.DataSet(x, y, mask, None)], mc.evaluation.Evaluation(3)
+        ),
+    ):
+        with pytest.raises(ValueError, match="a data set with masks was given"):
+            call()

@@ -28,4 +28,4 @@ def test_damaged_files_end_in_the_errors_that_readers_document(seed, count):
         timeout=1800,
     )
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-4000:]
-    assert done.stdout.count(f" of {count} refused") == done.stdout.count("\n") == 17
+    assert done.stdout.count(f" of {count} refused") == done.stdout.count("\n") == 18

@@ -388,7 +388,6 @@ class TestWhatKerasUsersAskLayersFor:
     def test_what_is_not_there_says_what_to_do_instead(self):
         made = nn.Sequential([nn.Input((6,)), nn.Dense(3)])
         for owner, name, words in (
-            (made, "export", "Model.save and models.load_model"),
             (made, "predict_classes", "argmax"),
             (made.layers[0], "output_shape", "use layer.output.shape"),
             (nn.metrics.AUC(), "reset_states", "use reset_state"),

@@ -353,3 +353,122 @@ def test_programs_that_are_no_longer_loaded_are_forgotten():
             chain.predict_on_batch(np.ones((1, steps, 1), np.float32))
     assert len(chain._session._used) < 260
     assert len(chain._session.executor.plans) == 32
+
+
+def few_steps(x):
+    """A table of 20 steps, and values from before and behind it."""
+    h = nn.Conv1D(FEATURES, 3, padding="same")(x)
+    table = nn.PositionEmbedding(20)(h)
+    return nn.GlobalAveragePooling1D()(nn.Add()([h, table, x]) + nn.LSTM(1)(x)[:, None])
+
+
+def parts_of_seven(x):
+    h = nn.Reshape((-1, 7, FEATURES))(nn.Dense(FEATURES)(x))
+    return nn.GlobalMaxPooling1D()(ops.mean(h, 2) + ops.mean(x, 1, True))
+
+
+def windows(x):
+    h = nn.AdaptiveAveragePooling1D(4)(x[:, :9] * ops.max(x, 1, True))
+    return nn.Flatten()(nn.MaxPooling1D(2)(h))
+
+
+@pytest.mark.parametrize(
+    ("make", "steps"),
+    [(few_steps, (4, 19)), (parts_of_seven, (7, 21)), (windows, (9, 12))],
+)
+def test_networks_that_take_some_lengths_only(make, steps, tmp_path):
+    """The usual lengths that stand for any do not fit them, and others do."""
+    of_any = model(make, None)
+    assert of_any.input_shape == (None, None, FEATURES)
+    of_any.save(tmp_path / "m.memcfg")
+    loaded = nn.models.load_model(tmp_path / "m.memcfg")
+    others = [of_any, loaded, copy.deepcopy(of_any), nn.models.clone_model(of_any)]
+    x = nn.Input((None, FEATURES))
+    others.append(nn.Model(x, of_any(x)))
+    for length in steps:
+        alone, (batch, _) = model(make, length), data(length)
+        alone.set_weights(of_any.get_weights())
+        expected = alone.predict(batch, verbose=0)
+        for each in others:
+            each.set_weights(of_any.get_weights())
+            assert (each.predict(batch, verbose=0) == expected).all()
+        assert of_any.train_on_batch(*data(length)) is not None
+
+
+def test_a_length_that_a_network_does_not_take_is_an_error():
+    of_any = model(few_steps, None)
+    with pytest.raises(ValueError, match="vectors for 20 steps, but its input has 21"):
+        of_any.predict(data(21)[0], verbose=0)
+    x = nn.Input((None, FEATURES))
+    with pytest.raises(ValueError, match=r"steps.*96 stands for an axis of None"):
+        nn.PositionEmbedding(2)(x)
+
+
+def test_values_of_both_kinds_make_one_model():
+    """An output from before the table, and one behind it."""
+    x = nn.Input((None, FEATURES))
+    h = nn.Dense(3)(x)
+    y = nn.Add()([h, nn.PositionEmbedding(10)(h)])
+    both = nn.Model(x, [h, y, nn.GlobalMaxPooling1D()(h)])
+    batch = data(6)[0]
+    first, second, third = both.predict(batch, verbose=0)
+    np.testing.assert_array_equal(first.max(1), third)
+    assert second.shape == first.shape == (4, 6, 3)
+    inner = nn.Model(h, y)
+    np.testing.assert_array_equal(inner.predict(first, verbose=0), second)
+
+
+def built_by_data():
+    return nn.Sequential(
+        [
+            nn.LSTM(4, return_sequences=True),
+            nn.Dense(3),
+            nn.GlobalAveragePooling1D(),
+        ]
+    )
+
+
+def test_a_model_that_data_built_takes_other_lengths_and_goes_on():
+    """As one whose Input says so from the start, to the bit."""
+    nn.set_random_seed(4)
+    found = built_by_data()
+    nn.set_random_seed(4)
+    stated = nn.Sequential([nn.Input((None, FEATURES)), *built_by_data().layers])
+    for each in (found, stated):
+        each.compile(nn.Adam(0.01), "mse")
+    losses = []
+    for each in (found, stated):
+        if each is found:
+            each.predict(data(5)[0], verbose=0)
+            assert each.input_shape == (None, 5, FEATURES)
+            weights = each.get_weights()
+        else:
+            each.set_weights(weights)
+        losses.append(
+            [each.fit(*data(5), verbose=0, shuffle=False).history["loss"][0]]
+            + [
+                each.fit(*data(n), verbose=0, shuffle=False).history["loss"][0]
+                for n in (9, 3)
+            ]
+            + [each.train_on_batch(*data(6)), each.evaluate(*data(4), verbose=0)]
+        )
+        assert each.input_shape == (None, None, FEATURES)
+        assert each.optimizer.iterations == 4
+    assert losses[0] == losses[1]
+    for a, b in zip(found.get_weights(), stated.get_weights(), strict=True):
+        assert (a == b).all()
+
+
+def test_a_model_that_cannot_take_other_lengths_is_as_it_was():
+    chain = nn.Sequential([nn.Flatten(), nn.Dense(2)])
+    expected = chain.predict(np.ones((2, 4, 3), np.float32), verbose=0)
+    for shape in ((2, 5, 3), (2, 4)):
+        with pytest.raises(ValueError, match="but the model reads"):
+            chain.predict(np.ones(shape, np.float32), verbose=0)
+    assert chain.input_shape == (None, 4, 3)
+    again = chain.predict(np.ones((2, 4, 3), np.float32), verbose=0)
+    assert (again == expected).all()
+    built = built_by_data()
+    built.build((None, 5, FEATURES))  # was told, and not guessed
+    with pytest.raises(ValueError, match=r"reads \(None, 5, 4\)"):
+        built.predict(data(6)[0], verbose=0)

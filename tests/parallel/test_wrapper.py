@@ -1,7 +1,9 @@
 """Training by several workers against one model that has the whole batch."""
 
+import copy
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -469,3 +471,80 @@ def test_a_limit_of_programs_at_once_is_refused_before_it_could_hang():
 def test_a_model_that_is_not_compiled_is_refused():
     with pytest.raises(RuntimeError, match="compile"):
         ParallelWrapper(nn.Sequential([nn.Input((3,)), nn.Dense(1)]), 2)
+
+
+def evaluated():
+    nn.set_random_seed(2)
+    model = nn.Sequential([nn.Input((6,)), nn.Dense(3, "softmax")])
+    model.compile("adam", "categorical_crossentropy")
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(101, 6)).astype(np.float32)
+    y = np.eye(3, dtype=np.float32)[rng.integers(0, 3, 101)]
+    return model, x, y
+
+
+def judges():
+    return mc.evaluation.Evaluation(3), mc.evaluation.ROCMultiClass(0)
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("form", ["arrays", "batches", "dataset"])
+def test_workers_merge_what_their_evaluators_have_seen(workers, form):
+    model, x, y = evaluated()
+    alone = judges()
+    model.do_evaluation((x, y), *alone, batch_size=10)
+    data = {
+        "arrays": (x, y),
+        "batches": [(x[i : i + 10], y[i : i + 10]) for i in range(0, 101, 10)],
+        "dataset": mc.data.Dataset.from_tensor_slices((x, y)).batch(10),
+    }[form]
+    options = {"batch_size": 10} if form == "arrays" else {}
+    found = judges()
+    with mc.parallel.ParallelWrapper(model, workers) as wrapper:
+        result = wrapper.do_evaluation(data, *found, **options)
+        assert result == found
+        assert found[0].to_json() == alone[0].to_json()
+        assert found[1].calculate_average_auc() == alone[1].calculate_average_auc()
+        some = wrapper.do_evaluation(
+            data, mc.evaluation.Evaluation(3), steps=2, **options
+        )
+        assert some.count == 20
+        wrapper.fit(x, y, batch_size=32, verbose=0)
+        again = wrapper.do_evaluation((x, y), mc.evaluation.Evaluation(3))
+    expected = model.do_evaluation((x, y), mc.evaluation.Evaluation(3))
+    assert again.to_json() == expected.to_json()
+
+
+def test_ranks_all_have_what_all_have_seen():
+    """Three ranks of this process stand for processes of MPI; one has no batch."""
+    model, x, y = evaluated()
+    expected = mc.evaluation.Evaluation(3)
+    model.do_evaluation((x[:20], y[:20]), expected, batch_size=10)
+    group = mc.parallel.in_process_group(3, 20.0)
+
+    def run(communicator):
+        with mc.parallel.ParallelWrapper(
+            copy.deepcopy(model), communicator=communicator
+        ) as wrapper:
+            data = [(x[:10], y[:10]), (x[10:20], y[10:20])]
+            return wrapper.do_evaluation(data, mc.evaluation.Evaluation(3))
+
+    with ThreadPoolExecutor(3) as threads:
+        for found in threads.map(run, group):
+            assert found.to_json() == expected.to_json()
+
+
+def test_an_evaluation_that_fails_changes_no_evaluator():
+    model, x, y = evaluated()
+    found = mc.evaluation.Evaluation(3)
+    batches = [(x[:10], y[:10]), (x[10:20], y[10:20]), (x[:5, :4], y[:5])]
+    with mc.parallel.ParallelWrapper(model, 2) as wrapper:
+        with pytest.raises(ValueError, match="x has shape"):
+            wrapper.do_evaluation(batches, found)
+        assert not found.count
+        with pytest.raises(ValueError, match="there is no evaluator"):
+            wrapper.do_evaluation(batches)
+        with pytest.raises(ValueError, match="batch_size is for arrays"):
+            wrapper.do_evaluation(batches, found, batch_size=4)
+        with pytest.raises(TypeError, match="has no method merge"):
+            wrapper.do_evaluation(batches, object())

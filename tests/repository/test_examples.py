@@ -37,6 +37,8 @@ def test_the_example_runs(path, tmp_path):
         pytest.skip("needs uvicorn, which the extra serve installs")
     if "keras" in path.stem and find_spec("h5py") is None:
         pytest.skip("needs h5py, which the extra h5 installs")
+    if "onnx" in path.stem and find_spec("onnx") is None:
+        pytest.skip("needs onnx, which the extra onnx installs")
     done = subprocess.run(
         [sys.executable, "-W", told, "-W", UNASKED, str(path)],
         cwd=tmp_path,

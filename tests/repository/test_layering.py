@@ -38,7 +38,7 @@ LAYERS = [
     {"_core", "archives", "documents", "timeline"},
     {"ops"},
     {"graph"},
-    {"plan", "memory"},
+    {"plan", "memory", "onnx"},
     {"devices"},
     {"config"},
     {"runtime", "workspaces"},
@@ -59,6 +59,7 @@ REFUSES = {
     "graph": {"_core", "devices"},
     "ops": {"_core"},
     "memory": {"graph", "plan"},
+    "onnx": {"_core"},
 }
 # Public modules that share a name: `experimental` is TensorFlow's, in two rooms, and
 # `image` Keras's, of ops and of preprocessing.

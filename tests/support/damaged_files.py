@@ -145,6 +145,7 @@ def make_kinds() -> dict[str, Kind]:
         model.set_weights([np.round(each) for each in model.get_weights()])
         compression.CompressedModel(model).save(path)
         compressed = path.read_bytes()
+    exported = onnx_file()
     names = json.dumps({"tags": trace.tags, "stacks": trace.stacks}).encode()
     snapshot = {"device_traces": [[], snapshot_events()], "segments": [segment()]}
     return {
@@ -186,6 +187,11 @@ def make_kinds() -> dict[str, Kind]:
             finish=lambda data: with_form(cache, data),
         ),
         "weights": Kind(weights, unchanged(model), (WeightsError,)),
+        "onnx": Kind(
+            exported,
+            nn.models.from_onnx,
+            (FormatError, NotImplementedError, ValueError),
+        ),
         "header of weights": Kind(
             weights[8 : 8 + int.from_bytes(weights[:8], "little")],
             unchanged(model),
@@ -244,6 +250,19 @@ def snapshot_events() -> list[dict[str, Any]]:
 def segment() -> dict[str, Any]:
     blocks = [{"size": 512, "requested_size": 500, "state": "active_allocated"}]
     return {"device": 1, "address": 2**40, "total_size": 512, "blocks": blocks}
+
+
+def onnx_file() -> bytes:
+    """A convolution, a recurrent layer and attention in ONNX's format."""
+    x = nn.Input((4, 4, 2))
+    y = nn.layers.Reshape((8, 3))(nn.Conv2D(3, 3, padding="same")(x)[:, :2, :4])
+    y = nn.LSTM(3, return_sequences=True)(y)
+    y = nn.LayerNormalization()(nn.MultiHeadAttention(1, 2)(y, y))
+    model = nn.Model(x, nn.Dense(2, "gelu")(nn.Flatten()(y)))
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "model.onnx"
+        model.export(path)
+        return path.read_bytes()
 
 
 def entry_of(archive: bytes, name: str) -> bytes:

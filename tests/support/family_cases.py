@@ -17,7 +17,7 @@ from memcfg.ops.chain import Link, join_elementwise
 CPU_ONLY = {  # made where a device has a kernel
     *("dense_update", "conv2d_update"),
     *("dense_cross_entropy", "dense_cross_entropy_inference"),
-    "dense_int8",
+    *("dense_int8", "coded_dense"),
     *("dense_of_float32", "dense_bias_of_float32", "dense_gradient_input_of_float32"),
     *(
         kind.name

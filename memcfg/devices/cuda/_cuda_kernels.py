@@ -29,6 +29,7 @@ from memcfg.devices.cuda.libraries._cublaslt import (
 from memcfg.devices.cuda.libraries._cudnn import ChosenConvolution, Cudnn
 from memcfg.errors import KernelError
 from memcfg.ops.collectives import COLLECTIVES
+from memcfg.ops.sections import READS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -246,6 +247,11 @@ class CudaKernels(KernelTable):
             raise KernelError(
                 f"{op_type!r} does not run on a GPU: collectives need operands that "
                 "the host can address. Train on CPUs, or on one GPU"
+            )
+        if op_type in READS:
+            raise KernelError(
+                f"{op_type!r} does not run on a GPU: files are read into memory of the "
+                "host. Predict on a CPU, or with the model that model() decodes"
             )
         op = (op_type, attributes, inputs, outputs)
         generated = cuda_source(*op)  # checks the operands

@@ -62,6 +62,7 @@ class ArraySource:
         self._shuffled = seed is not None
         self._columns: list[Column] = []  # filled by `expect`
         self.keeps_targets = False  # whether batches have y as it was given
+        self.keeps_masks = False  # arrays have no masks of labels
         self._targets: Targets | None = None
         self.lengths: tuple[int, ...] = ()  # of axes of any length, set by `expect`
         self.weights = given.weighing or ((),) * (class_weight is not None)

@@ -130,6 +130,7 @@ class Batch:
         "columns",
         "in_place",
         "lengths",
+        "masks",
         "rows",
         "size",
         "targets",
@@ -142,8 +143,10 @@ class Batch:
         weights: tuple[Shape, ...] = (),
         lengths: tuple[int, ...] = (),
         targets: Targets | None = None,
+        masks: tuple[Any, ...] = (),
     ) -> None:
         self.columns = columns
+        self.masks = masks  # of the labels of each output, for evaluators
         self.targets = targets  # y and weights as they were given, for evaluators
         self.lengths = lengths  # of the axes of x that have any length
         self.weights = weights  # per-sample shapes of the last columns

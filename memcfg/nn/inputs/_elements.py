@@ -24,15 +24,21 @@ __all__ = [
     "check_masks",
     "check_spec",
     "itemsizes",
+    "labels_masks",
     "sample_shapes_of",
     "unpack",
     "weights_of",
 ]
 
 
-def unpack(element: Any, *, labelled: bool) -> tuple[Any, Any, Any]:
-    """Split a batch into x, y and sample weights, with None for absent parts."""
-    parts = _parts(element)
+def unpack(
+    element: Any, *, labelled: bool, masked: bool = False
+) -> tuple[Any, Any, Any]:
+    """Split a batch into x, y and sample weights, with None for absent parts.
+
+    A data set may have masks of labels if it is `masked`: see `labels_masks`.
+    """
+    parts = _parts(element, masked)
     if labelled and isinstance(element, dict):
         raise TypeError(
             f"a batch is a tuple (x, y), not a dict with {', '.join(map(str, element))}"
@@ -51,12 +57,20 @@ def unpack(element: Any, *, labelled: bool) -> tuple[Any, Any, Any]:
     return (x, y, weights) if labelled else (x, None, None)
 
 
-def _parts(element: Any) -> tuple[Any, ...]:
+def labels_masks(element: Any) -> tuple[Any, ...]:
+    """Return the mask of the labels of each output, or None, of a data set."""
     if isinstance(element, DataSet):
-        check_masks(element.features_mask, element.labels_mask)
+        return (element.labels_mask,)
+    return tuple(element.labels_masks) if isinstance(element, MultiDataSet) else ()
+
+
+def _parts(element: Any, masked: bool) -> tuple[Any, ...]:
+    of_labels = () if masked else labels_masks(element)
+    if isinstance(element, DataSet):
+        check_masks(element.features_mask, *of_labels)
         return _present(element.features, element.labels)
     if isinstance(element, MultiDataSet):
-        check_masks(*element.features_masks, *element.labels_masks)
+        check_masks(*element.features_masks, *of_labels)
         return _present(_group(element.features), _group(element.labels))
     if isinstance(element, list) and are_arrays(element):
         return tuple(element)  # as PyTorch's data loaders yield it
@@ -67,8 +81,8 @@ def check_masks(*masks: Any) -> None:
     """Refuse data sets with masks."""
     if any(mask is not None for mask in masks):
         raise ValueError(
-            "a data set with masks was given, and no layer reads masks yet: make it "
-            "without them"
+            "a data set with masks was given: layers make their own masks, and only "
+            "do_evaluation reads masks of labels. Make it without them"
         )
 
 

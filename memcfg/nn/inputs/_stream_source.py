@@ -21,6 +21,7 @@ from memcfg.nn.inputs._elements import (
     BATCH_FIRST,
     check_spec,
     itemsizes,
+    labels_masks,
     sample_shapes_of,
     unpack,
     weights_of,
@@ -143,6 +144,7 @@ class StreamSource:
         self._class_weight = class_weight
         self._wanted = wanted
         self.keeps_targets = False  # whether batches have y as it was given
+        self.keeps_masks = False  # whether data sets may have masks of labels
         self._begun: StreamPass | None = None
         self._last: StreamPass | None = None
         self.lengths: tuple[int, ...] = ()  # of axes of any length, set by `peek`
@@ -227,7 +229,9 @@ class StreamSource:
 
     def _as_batch(self, element: Any) -> Batch:
         """Check an element, also against the model if it is known."""
-        x, y, weights = unpack(element, labelled=self._labelled)
+        x, y, weights = unpack(
+            element, labelled=self._labelled, masked=self.keeps_masks
+        )
         if isinstance(y, np.generic | int):
             raise ValueError(f"y is one label, {y}, and x one sample: {BATCH_FIRST}")
         wanted = self._wanted
@@ -241,7 +245,8 @@ class StreamSource:
         wanted = wanted.of(result)
         made = columns(result, wanted, table, in_place=True)
         targets = targets_as_given(result) if self.keeps_targets else None
-        return Batch(made, shapes, wanted.lengths, targets)
+        masks = labels_masks(element) if self.keeps_masks else ()
+        return Batch(made, shapes, wanted.lengths, targets, masks)
 
 
 class StreamPass:

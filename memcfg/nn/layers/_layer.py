@@ -88,8 +88,10 @@ __all__ = [
     "is_whole",
     "members",
     "next_order",
+    "of_any_length",
     "pattern",
     "sample_shape",
+    "settled",
     "show_shape",
     "start_of",
     "trace_call",
@@ -101,8 +103,12 @@ __all__ = [
 Shape = tuple[int, ...]  # of one sample, without the batch
 OpenShape = tuple[int | None, ...]  # the same; None is an axis of any length
 # What stands for any length: calls are tried with both, and axes that differ are those
-# of any length. Both divide by powers of two, for networks that halve and double.
+# of any length. Both divide by powers of two, for networks that halve and double. A
+# call that fails for them is tried with others, that tables of few steps take and that
+# other numbers divide; the calls that lead to it are then repeated: see `at_lengths`.
 LENGTHS = (96, 160)
+OTHER_LENGTHS = ((32, 48), (420, 840), (12, 20), (6, 10), (3, 5))
+_PAIRS = (LENGTHS, *OTHER_LENGTHS)
 _INNER = 256  # traces of `call` that a layer keeps
 # Ops whose results are floats in Keras, of integers too, or of integers and floats.
 _OF_FLOATS = frozenset(
@@ -176,6 +182,75 @@ def _are_open(*values: Any) -> bool:
     leaves: list[SymbolicTensor] = []
     pattern(values, leaves)
     return any(each.twin is not None for each in leaves)
+
+
+def of_any_length(connect: Callable[..., Any]) -> Callable[..., Any]:
+    """Have a call of a layer repeated with other lengths where it fails for `LENGTHS`.
+
+    The tensors of a call stand for axes of any length by the same lengths.
+    """
+
+    @functools.wraps(connect)
+    def call(self: Layer, *args: Any, **options: Any) -> Any:
+        leaves: list[SymbolicTensor] = []
+        pattern((args, options), leaves)
+        lengths = {each.node.lengths for each in leaves} - {None}
+        if not lengths:
+            return connect(self, *args, **options)
+        is_open = any(each.twin is not None for each in leaves)
+        first = max(map(_PAIRS.index, lengths))
+        refused: ValueError | None = None
+        for pair in _PAIRS[first:] if is_open else _PAIRS[first : first + 1]:
+            try:
+                if lengths == {pair}:
+                    return connect(self, *args, **options)
+                moved = [at_lengths(each, pair) for each in leaves]
+                operands: list[SymbolicTensor] = []
+                form = pattern((args, options), operands)
+                again, named = filled_in(form, moved)
+                return connect(self, *again, **named)
+            except OtherWeightsError:  # of any lengths
+                raise
+            except ValueError as error:
+                refused = refused or error
+        assert refused is not None
+        raise refused
+
+    return call
+
+
+def at_lengths(tensor: SymbolicTensor, pair: tuple[int, int]) -> SymbolicTensor:
+    """Return a tensor whose axes of any length are stood for by a pair of lengths."""
+    node = tensor.node
+    if node.lengths in (None, pair):
+        return tensor
+    place = next(i for i, each in enumerate(node.outputs) if each is tensor)
+    return _node_at(node, pair).outputs[place]
+
+
+def _node_at(node: Node, pair: tuple[int, int]) -> Node:
+    """Return the same call of the same calls, with other lengths; each is kept."""
+    left = [node]
+    needed: dict[Node, None] = {}
+    while left:
+        each = left.pop()
+        if each not in needed and pair not in each.alike:
+            needed[each] = None
+            left += [x.node for x in each.inputs if x.node.lengths is not None]
+    for each in sorted(needed, key=lambda each: each.order):
+        results: Any = [(x.open_shape, x.sample_dtype) for x in each.outputs]
+        inputs = [at_lengths(x, pair) for x in each.inputs]
+        repeated(each, inputs, () if inputs else results, pair)
+    return node.alike[pair]
+
+
+def settled(*groups: Sequence[SymbolicTensor]) -> list[list[SymbolicTensor]]:
+    """Return tensors whose axes of any length are all stood for by the same lengths."""
+    lengths = {each.node.lengths for group in groups for each in group} - {None}
+    if len(lengths) < 2:
+        return [list(group) for group in groups]
+    pair = _PAIRS[max(map(_PAIRS.index, lengths))]
+    return [[at_lengths(each, pair) for each in group] for group in groups]
 
 
 def _without_variables(args: Any, options: Any) -> Any:
@@ -429,16 +504,20 @@ class Node(FixedAttributes):
     """
 
     __slots__ = (
+        "alike",
         "batch_size",
         "details",
         "in_operation",
         "inputs",
         "layer",
+        "lengths",
         "order",
         "outputs",
     )
 
+    alike: dict[tuple[int, int], Node]  # the same call with other lengths
     batch_size: int | None
+    lengths: tuple[int, int] | None  # that stand for axes of any length, if there are
     outputs: tuple[SymbolicTensor, ...]
 
     def __init__(
@@ -451,6 +530,8 @@ class Node(FixedAttributes):
         *,
         whole: bool = False,
         listed: bool = True,
+        lengths: tuple[int, int] = LENGTHS,
+        alike: dict[tuple[int, int], Node] | None = None,
     ) -> None:
         self.details = (
             details  # arguments of the call other than tensors: args, options
@@ -465,7 +546,12 @@ class Node(FixedAttributes):
         sizes = {tensor.node.batch_size for tensor in inputs} - {None}
         own: int | None = getattr(layer, "batch_size", None)
         self.batch_size = sizes.pop() if sizes else own
-        made, other = _tried(layer, inputs, results, details)
+        known = [x.node.lengths for x in inputs if x.node.lengths is not None]
+        if not inputs and any(None in shape for shape, _ in results):
+            known = [lengths]
+        self.lengths = known[0] if known else None
+        self.alike = {} if alike is None else alike
+        made, other = _tried(layer, inputs, results, details, lengths)
         twins: Sequence[SymbolicTensor | None] = [None] * len(made)
         if other is not None:
             others = tuple(x if x.twin is None else x.twin for x in inputs)
@@ -479,6 +565,8 @@ class Node(FixedAttributes):
             )
             for (shape, dtype), twin in zip(made, twins, strict=True)
         )
+        if self.lengths is not None:
+            self.alike.setdefault(self.lengths, self)
         if results and listed:  # the node of a weight has none
             layer._calls.append(weakref.ref(self))
 
@@ -495,13 +583,26 @@ _Results = list[tuple[Shape, str]]
 def repeated(
     node: Node,
     inputs: Sequence[SymbolicTensor],
-    results: Sequence[tuple[Shape, str]] = (),
+    results: Sequence[tuple[OpenShape, str]] = (),
+    lengths: tuple[int, int] | None = None,
 ) -> Node:
-    """Return the same call of other tensors; only that of an input has `results`."""
+    """Return the same call of other tensors; only that of an input has `results`.
+
+    With `lengths`, it is the call in which those stand for axes of any length.
+    """
     layer, whole = node.layer, bool(node.inputs) and all(x.whole for x in inputs)
-    made = results or layer._again(inputs, node.details)
-    again = tuple(inputs), made, node.details, node.in_operation
-    return Node(layer, *again, whole=whole, listed=False)
+    made: Any = results or layer._again(inputs, node.details)
+    return Node(
+        layer,
+        tuple(inputs),
+        made,
+        node.details,
+        node.in_operation,
+        whole=whole,
+        listed=False,
+        lengths=lengths or LENGTHS,
+        alike=None if lengths is None else node.alike,
+    )
 
 
 def _tried(
@@ -509,15 +610,16 @@ def _tried(
     inputs: Sequence[SymbolicTensor],
     results: Sequence[tuple[OpenShape, str]],
     details: Any,
+    lengths: tuple[int, int],
 ) -> tuple[_Results, _Results | None]:
-    """Return the results of a call with both `LENGTHS`; None if it has no such axis."""
+    """Return the results of a call with both lengths; None if it has no such axis."""
     if not inputs and any(None in shape for shape, _ in results):
         one, other = (
             [
                 (tuple(length if n is None else n for n in shape), dtype)
                 for shape, dtype in results
             ]
-            for length in LENGTHS
+            for length in lengths
         )
         return one, other
     made: _Results = list(results)  # type: ignore[arg-type]  # those of calls are known
@@ -528,7 +630,7 @@ def _tried(
     try:
         again = layer._again(others, details)
     except OtherWeightsError:
-        raise ValueError(_depends(layer, shown)) from None
+        raise OtherWeightsError(_depends(layer, shown)) from None
     except ValueError as error:
         raise ValueError(
             f"layer {layer.name!r} ({type(layer).__name__}) takes one length, and not "
@@ -544,7 +646,12 @@ def _tried(
 
 def tried_with(*values: Any) -> str:
     """Say which length stands in an error for axes of any length; empty if for none."""
-    return f" ({LENGTHS[0]} stands for an axis of None)" if _are_open(values) else ""
+    leaves: list[SymbolicTensor] = []
+    pattern(values, leaves)
+    open_ = [x for x in leaves if x.twin is not None and x.node.lengths is not None]
+    if not open_:
+        return ""
+    return f" ({open_[0].node.lengths[0]} stands for an axis of None)"  # type: ignore[index]
 
 
 def _depends(layer: Layer, shown: str) -> str:
@@ -1254,7 +1361,8 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         if dtype not in (None, "float32"):
             raise ValueError(f"a weight must be float32, got {dtype!r}")
         if None in shape:
-            raise ValueError(_depends(self, f"such that a weight is {tuple(shape)}"))
+            what = f"such that a weight is {tuple(shape)}"
+            raise OtherWeightsError(_depends(self, what))
         lengths = tuple(integer(each, "a length of a weight's shape") for each in shape)
         taken = [each.spec.name for each in self._own]
         if name is None:
@@ -1371,6 +1479,11 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
             return Variable.functions.at_once(self, given, options)
         if type(self).trace is Layer.trace:
             return self._join(inputs, *more, **options)
+        return self._connect(inputs, *more, **options)
+
+    @of_any_length
+    def _connect(self, inputs: Any, *more: Any, **options: Any) -> Any:
+        """Connect a layer that is defined by its `trace`."""
         mode = self._given_mode(options)
         if self.takes_mask and options.get("mask") is not None:
             inputs = self._masked(inputs, options.pop("mask"))
@@ -1428,6 +1541,7 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
             shown = ", ".join(map(repr, more))
             raise TypeError(f"{what} accepts only tensors, got {shown}")
 
+    @of_any_length
     def _join(self, *args: Any, **options: Any) -> Any:
         """Connect a layer that is defined by its `call`."""
         mode = self._given_mode(options)

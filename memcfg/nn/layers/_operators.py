@@ -15,6 +15,7 @@ import numpy as np
 from memcfg.errors import GraphError
 from memcfg.graph import Builder
 from memcfg.nn._argument_checks import constant, integer
+from memcfg.nn.initializers import get_initializer
 from memcfg.nn.layers._integers import as_floats, filled_with
 from memcfg.nn.layers._layer import (
     COMPARISONS,
@@ -24,6 +25,7 @@ from memcfg.nn.layers._layer import (
     Shape,
     SymbolicTensor,
     Variable,
+    WeightSpec,
     in_loss,
     is_whole,
     named_operation,
@@ -63,6 +65,7 @@ __all__ = [
     "Operation",
     "Outputs",
     "OutputsOfOne",
+    "Parameter",
     "Pointwise",
     "Power",
     "Reciprocal",
@@ -108,6 +111,38 @@ class Constant(Layer):
         if self.target == "float32":
             return y
         return scope.apply("cast", (y,), {"dtype": self.target})[0]
+
+
+class Parameter(Layer):
+    """An array as a weight, which is there once for all samples."""
+
+    __slots__ = ("learns", "target_shape")
+
+    arity: ClassVar[int | None] = 0
+
+    def _is_whole(self, operands: Sequence[SymbolicTensor]) -> bool:
+        del operands
+        return True
+
+    def __init__(
+        self,
+        target_shape: Sequence[int],
+        learns: bool = True,
+        *,
+        name: str | None = None,
+    ) -> None:
+        self.target_shape = tuple(target_shape)
+        self.learns = bool(learns)
+        super().__init__(name)
+
+    def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
+        """Return the array."""
+        start = get_initializer("zeros")
+        return (WeightSpec("value", self.target_shape, start, self.learns),)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Return the array."""
+        return scope.weights["value"]
 
 
 def as_tensor(value: Any, what: str, *, floats: bool = False) -> SymbolicTensor:

@@ -89,7 +89,10 @@ class Evaluations:
         weighing = [each.read(batch.rows) for each in weights]
         for place, evaluators in self._by_output.items():
             number = self._places.index(place)
-            mask = masks.places[place]
+            made = masks.places[place]
+            mask = None if made is None else masked[made]
+            if number < len(batch.masks) and batch.masks[number] is not None:
+                mask = _joined(np.asarray(batch.masks[number]), mask)
             weight = None
             if weighing:
                 weight = weighing[0 if len(weighing) == 1 else number]
@@ -97,7 +100,7 @@ class Evaluations:
                 evaluators,
                 read[number],
                 rows[place],
-                None if mask is None else masked[mask],
+                mask,
                 weight,
             )
         return values
@@ -171,6 +174,14 @@ def _evaluator(given: Any) -> Any:
             "none: pass one of memcfg.evaluation, such as Evaluation()"
         )
     return given
+
+
+def _joined(labels: Any, layers: Any) -> Any:
+    """Return a mask of labels, without the steps that layers hide.
+
+    As in DL4J, that of labels decides where the two are of different shapes.
+    """
+    return labels * layers if np.shape(layers) == labels.shape else labels
 
 
 def _evaluate(

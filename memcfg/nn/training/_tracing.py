@@ -55,6 +55,8 @@ __all__ = [
     "shares_of",
     "trace",
     "trace_layers",
+    "trace_plain",
+    "trace_ranges",
 ]
 
 KINDS = ("train", "evaluate", "predict", "count")
@@ -296,6 +298,36 @@ def trace_layers(network: Network) -> None:
     """Trace the layers as `predict` does, so that what fails there fails early."""
     size = network.inputs[0].node.batch_size or 1
     _Trace(TraceSpec("", network), ProgramKey("predict", size))._forward()
+
+
+def trace_plain(
+    spec: TraceSpec, key: ProgramKey
+) -> tuple[Graph, tuple[int, ...], tuple[int, ...]]:
+    """Trace inference without rewrites; also return the ids of inputs and outputs."""
+    tracer = _Trace(spec.at(key.lengths), key)
+    outputs = tuple(tracer._forward())
+    inputs = tuple(tracer.xs.values())
+    return tracer.builder.build(list(dict.fromkeys(outputs))), inputs, outputs
+
+
+def trace_ranges(
+    spec: TraceSpec, key: ProgramKey, tensors: Sequence[int]
+) -> tuple[Graph, list[tuple[str, str]]]:
+    """Trace the largest numbers of tensors of `trace_plain`, and of their negatives."""
+    tracer = _Trace(spec.at(key.lengths), key)
+    tracer._forward()
+    builder = tracer.builder
+    builder.compute_dtype = None
+    pairs: list[tuple[int, int]] = []
+    for tensor in tensors:
+        axes = {"axes": tuple(range(len(builder.shape(tensor)))), "keepdims": False}
+        negate = {"factor": -1.0, "term": 0.0}
+        both = (tensor, *builder.apply("affine", (tensor,), negate))
+        most, least = (builder.apply("reduce_max", (each,), axes)[0] for each in both)
+        pairs.append((most, least))
+    graph = builder.build([each for pair in pairs for each in pair])
+    shown = [(graph.tensors[a].name, graph.tensors[b].name) for a, b in pairs]
+    return simplify(graph, lambda _: False, differentiates=False), shown
 
 
 class _Trace:

@@ -37,7 +37,7 @@ from memcfg.devices.cuda._sources import (
     cuda_source,
 )
 from memcfg.errors import KernelError
-from memcfg.ops.collectives import COLLECTIVES
+from memcfg.ops.sections import BESIDE
 
 
 @pytest.fixture(scope="module")
@@ -53,7 +53,7 @@ def table(everything):
 PLAIN = [
     kind.name
     for kind in ops.op_types()
-    if kind.formula is None and kind.name not in (*CPU_ONLY, *COLLECTIVES)
+    if kind.formula is None and kind.name not in (*CPU_ONLY, *BESIDE)
 ]
 
 

@@ -1,0 +1,73 @@
+"""ONNX files run by others: onnx's reference in NumPy, and onnxruntime."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import memcfg as mc
+
+onnx = pytest.importorskip("onnx", reason="needs onnx")
+TOLERANCE = 1e-5
+
+
+def reference(path: Path, *inputs: Any, checked: bool = True) -> list[Any]:
+    """The outputs of a file by onnx's own meaning of its nodes."""
+    from onnx.reference import ReferenceEvaluator
+
+    model = onnx.load(path)
+    if checked:
+        onnx.checker.check_model(model, full_check=True)
+    names = [each.name for each in model.graph.input]
+    feeds = dict(zip(names, inputs, strict=True))
+    return ReferenceEvaluator(model).run(None, feeds)
+
+
+def runtime(path: Path, *inputs: Any) -> list[Any]:
+    """The outputs of a file by onnxruntime."""
+    import onnxruntime
+
+    onnxruntime.set_default_logger_severity(4)
+    onnx.checker.check_model(str(path), full_check=True)
+    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    names = [each.name for each in session.get_inputs()]
+    return session.run(None, dict(zip(names, inputs, strict=True)))
+
+
+def predicted(model: mc.nn.Model, inputs: Any) -> list[Any]:
+    """The outputs of a model, as a list."""
+    made = model.predict(inputs if len(inputs) > 1 else inputs[0], verbose=0)
+    if isinstance(made, dict):
+        return list(made.values())
+    return list(made) if isinstance(made, list | tuple) else [made]
+
+
+def assert_same(found: Any, expected: Any, tolerance: float = TOLERANCE) -> None:
+    """Compare outputs, relative to the largest number of each."""
+    assert len(found) == len(expected)
+    for a, b in zip(found, expected, strict=True):
+        assert a.shape == b.shape
+        scale = max(1.0, float(np.nanmax(np.abs(b), initial=0.0)))
+        np.testing.assert_allclose(a, b, atol=tolerance * scale, rtol=tolerance)
+
+
+def samples(model: mc.nn.Model, count: int = 3, classes: int = 2) -> list[Any]:
+    """Samples for each input of a model."""
+    random = np.random.default_rng(7)
+    return [
+        random.integers(0, classes, (count, *start.sample_shape)).astype(np.int32)
+        if start.dtype == "int32"
+        else random.normal(size=(count, *start.sample_shape)).astype(np.float32)
+        for start in model.inputs
+    ]
+
+
+def node_types(path: Path) -> list[str]:
+    """The types of the nodes of a file, without constants."""
+    nodes = onnx.load(path).graph.node
+    return [node.op_type for node in nodes if node.op_type != "Constant"]
