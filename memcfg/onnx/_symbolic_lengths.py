@@ -7,6 +7,7 @@ a constant, as are those of all layers of `memcfg.nn`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from itertools import combinations
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from memcfg.errors import GraphError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
 __all__ = ["Length", "Number", "Symbols", "fit", "is_number"]
 
@@ -68,7 +69,7 @@ class Length(NamedTuple):
 
 
 Number: TypeAlias = int | Length
-Symbols: TypeAlias = "Mapping[str, int]"
+Symbols: TypeAlias = Mapping[str, int]
 
 
 def is_number(value: Any) -> bool:
