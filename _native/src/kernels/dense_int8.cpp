@@ -96,7 +96,7 @@ class DenseInt8 final : public Kernel {
     void* const rest = after + align_up(rounded_bytes());
     for (Dim begin = 0; begin < m_; begin += block_) {
       const Dim rows = std::min(block_, m_ - begin);
-      parallel_for(rows, rows * k_, [=, this](Count row) {
+      parallel_for(rows, rows * k_, [=](Count row) {
         of_rows[row] = round_row(x + (begin + row) * k_, k_, rounded + row * k_);
       });
       float* const y = static_cast<float*>(operands[3]) + begin * n_;
@@ -107,7 +107,7 @@ class DenseInt8 final : public Kernel {
         (which == 0 ? *whole_ : *rest_)
             .run({rounded, operands[1], y}, rest, arguments[which]);
       }
-      parallel_for(rows, rows * n_, [=, this](Count row) {
+      parallel_for(rows, rows * n_, [=](Count row) {
         scale_row(of_rows[row], scales, n_, y + row * n_);
       });
     }
@@ -117,7 +117,7 @@ class DenseInt8 final : public Kernel {
   void multiply(const std::int8_t* x, const std::int8_t* kernel, float* y) const {
     auto* const sums = reinterpret_cast<std::int32_t*>(y);
     const Count blocks = (n_ + kColumns - 1) / kColumns;
-    parallel_for(blocks, m_ * k_ * n_, [=, this](Count block) {
+    parallel_for(blocks, m_ * k_ * n_, [=](Count block) {
       const Count begin = block * kColumns, count = std::min(kColumns, n_ - begin);
       add_products(x, kernel + begin, m_, k_, n_, count, sums + begin);
     });
