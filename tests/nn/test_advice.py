@@ -236,7 +236,7 @@ TABLE = [
     (lambda: net(memory="sqrt"), ValueError, "did you mean 'sqrt_checkpoint'"),
     (lambda: nn.Dense(3, "rellu"), ValueError, "did you mean 'relu'"),
     (lambda: nn.Dense(3, "unequal"), ValueError, "unknown activation"),
-    (lambda: nn.Dense(3, np.tanh), ValueError, "a function of memcfg.nn.activations"),
+    (lambda: nn.Dense(3, np.tanh)(nn.Input((4,))), TypeError, "of memcfg.nn.ops"),
     (lambda: nn.Dense(3, kernel_initializer="glorot"), ValueError, "did you mean 'glo"),
     (lambda: nn.Dense(3, kernel_regularizer="l3"), ValueError, "l1, l2, l1_l2"),
     (lambda: nn.layers.BatchNorm, AttributeError, "use layers.BatchNormalization"),
