@@ -2363,17 +2363,18 @@ class Model(FixedAttributes, Configured):
     ) -> Session:
         held = self._lock, self._owner, values, WeakMethod(self._gather)
         spec = TraceSpec(self.name, network)
-        if compiled is None or compiled.goals.loss is None:
+        if compiled is None:
             on_oom = get_on_oom("micro_batch", None)
             return Session(
                 spec, get_policy(None), TIMES[0], PLANNED, None, on_oom, *held
             )
-        objectives = resolve(compiled.goals, network)
-        warn_of_outputs(objectives, network)
-        frozen = compiled.frozen
-        spec = TraceSpec(self.name, network, compiled.optimizer, objectives, frozen)
-        if network.open_axes:
-            spec = replace(spec, resolves=partial(resolve, compiled.goals))
+        if compiled.goals.loss is not None:
+            objectives = resolve(compiled.goals, network)
+            warn_of_outputs(objectives, network)
+            frozen = compiled.frozen
+            spec = TraceSpec(self.name, network, compiled.optimizer, objectives, frozen)
+            if network.open_axes:
+                spec = replace(spec, resolves=partial(resolve, compiled.goals))
         return Session(
             spec,
             compiled.policy,

@@ -716,6 +716,17 @@ def test_an_unknown_mode_names_the_choices(name, wrong):
     assert getattr(model, name) is mc.WorkspaceMode.ENABLED
 
 
+def test_settings_hold_for_predictions_of_a_model_without_a_loss():
+    model = nn.Sequential([nn.Input((3,)), nn.Dense(50, "relu"), nn.Dense(2)])
+    for policy in ("keep_all", "share", "out_of_core"):
+        model.compile(memory=policy)
+        assert model.plan(8, program="predict").method == policy
+    model.compile(inference_workspace_mode="none")
+    model.predict(np.zeros((4, 3)), verbose=0)
+    with pytest.raises(RuntimeError, match="workspace mode 'none'"):
+        model.plan(8, program="predict")
+
+
 def test_a_policy_needs_something_to_plan():
     with pytest.raises(
         ValueError, match=r"nothing to plan.*'none' for training and 'si"
