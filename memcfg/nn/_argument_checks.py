@@ -39,11 +39,11 @@ _LARGEST = float(np.finfo(np.float32).max)
 
 
 def integer(value: Any, what: str, least: int | None = 1) -> int:
-    """Return an int that is at least `least` (0 or 1); None allows any int."""
+    """Return an int that is at least `least`; None allows any int."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer):
         raise TypeError(f"{what} must be an integer, got {value!r}")
     if least is not None and value < least:
-        wanted = "positive" if least else "zero or more"
+        wanted = {0: "zero or more", 1: "positive"}.get(least, f"{least} or more")
         raise ValueError(f"{what} must be {wanted}, got {value}")
     return int(value)
 

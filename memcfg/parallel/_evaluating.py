@@ -9,6 +9,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from memcfg.data import Dataset
+from memcfg.nn._argument_checks import integer
 from memcfg.nn.inputs._reading import is_arrays
 
 if TYPE_CHECKING:
@@ -24,10 +25,11 @@ _BATCH = 32  # samples, as of `Model.do_evaluation`
 
 def batches_of(x: Any, batch_size: int | None, steps: int | None) -> Iterator[Any]:
     """Return the batches of arrays or of a stream."""
+    size = _BATCH if batch_size is None else integer(batch_size, "batch_size")
+    if steps is not None:
+        steps = integer(steps, "steps")
     if is_arrays(x):
-        source: Iterable[Any] = Dataset.from_tensor_slices(x).batch(
-            batch_size or _BATCH
-        )
+        source: Iterable[Any] = Dataset.from_tensor_slices(x).batch(size)
     elif batch_size is not None:
         raise ValueError("batch_size is for arrays, and these are batches")
     else:

@@ -9,6 +9,7 @@ from memcfg._checks import unknown
 from memcfg._tables import draw, new_table
 from memcfg._terminal import paragraph, writable
 from memcfg.graph import NOMINAL_LINK, PROFILES, Link
+from memcfg.nn import Model
 from memcfg.nn._argument_checks import integer
 from memcfg.nn.training._compile_config import get_policy
 from memcfg.nn.training._tracing import ProgramKey, Rank
@@ -20,7 +21,6 @@ from memcfg.units import format_bytes, format_seconds, parse_bytes, parse_second
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from memcfg.nn import Model
     from memcfg.nn.training.ranks._shard_estimate import ShardEstimate
     from memcfg.plan import Policy
 
@@ -203,6 +203,8 @@ def estimate(
     rate = _rate(NOMINAL_LINK.bytes_per_second if link is None else link)
     wait = NOMINAL_LINK.seconds if latency is None else parse_seconds(latency)
     limit_bytes = None if limit is None else parse_bytes(limit)
+    if not isinstance(model, Model):
+        raise TypeError(f"estimate takes a Model, got {type(model).__name__}")
     model._require_built_in_steps("estimate")
     compiled = model._compiled("estimate")
     session = model._built_session()

@@ -18,6 +18,7 @@ from memcfg.data import (
     Dataset,
     DataSetIterator,
 )
+from memcfg.nn import Model
 from memcfg.nn._argument_checks import integer, real
 from memcfg.nn._random import next_seed
 from memcfg.nn.inputs._reading import is_stream
@@ -49,7 +50,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from memcfg.nn.callbacks import History
-    from memcfg.nn.models import Model
+    from memcfg.nn.training._compile_config import CompileConfig
     from memcfg.ops import Communicator
     from memcfg.parallel.processes._mpi import MpiCommunicator
     from memcfg.runtime import MemoryReport
@@ -198,8 +199,7 @@ class ParallelWrapper:
         if training_mode not in _MODES:
             raise unknown("training_mode", str(training_mode), _MODES)
         _check_averaging(training_mode, averaging_frequency, average_updaters)
-        model._require_built_in_steps("ParallelWrapper")
-        self._compiled = model._compiled("ParallelWrapper")
+        self._compiled = _compiled(model)
         if shard is not None:
             _check_shard(shard, training_mode)
             if shard != "auto":
@@ -336,10 +336,11 @@ class ParallelWrapper:
         Raises
         ------
         TypeError
-            If an evaluator cannot be merged.
+            If an evaluator cannot be merged, or a number is not an integer.
         ValueError
-            If there is no evaluator, `batch_size` is given for batches, or ranks of
-            several processes have divided the weights among themselves.
+            If there is no evaluator, a number is not positive, `batch_size` is given
+            for batches, or ranks of several processes have divided the weights among
+            themselves.
         CommunicationError
             If a worker of another process failed, or one did not arrive in time.
         Exception
@@ -599,6 +600,15 @@ def _refuse_in(mode: str, **arguments: Any) -> None:
             raise ValueError(
                 f'{name} is for training_mode="shared_gradients", not {mode!r}'
             )
+
+
+def _compiled(model: Any) -> CompileConfig:
+    """Return how a model was compiled whose steps can be divided."""
+    if not isinstance(model, Model):
+        name = type(model).__name__
+        raise TypeError(f"ParallelWrapper takes a Model, got {name}")
+    model._require_built_in_steps("ParallelWrapper")
+    return model._compiled("ParallelWrapper")
 
 
 def _check_shard(shard: str, training_mode: str) -> None:

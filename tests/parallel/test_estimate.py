@@ -134,7 +134,8 @@ def test_batch_normalization_needs_a_permission_as_in_training():
 @pytest.mark.parametrize(
     ("options", "error", "words"),
     [
-        ({"ranks": 1}, ValueError, "ranks"),
+        ({"ranks": 1}, ValueError, "ranks must be 2 or more, got 1"),
+        ({"model": "gpt"}, TypeError, "estimate takes a Model, got str"),
         ({"batch_size": 0}, ValueError, "batch_size"),
         ({"shard": "weights"}, ValueError, "shard"),
         ({"profile": "h1000"}, ValueError, "profile"),
@@ -148,7 +149,7 @@ def test_batch_normalization_needs_a_permission_as_in_training():
 )
 def test_wrong_arguments_are_refused(options, error, words):
     with pytest.raises(error, match=words):
-        estimate(deep(), **{"ranks": 2} | options)
+        estimate(**{"model": deep(), "ranks": 2} | options)
 
 
 def test_a_model_needs_to_be_compiled():

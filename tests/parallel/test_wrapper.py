@@ -468,7 +468,9 @@ def test_a_limit_of_programs_at_once_is_refused_before_it_could_hang():
         ParallelWrapper(dense(), 2)
 
 
-def test_a_model_that_is_not_compiled_is_refused():
+def test_a_model_that_is_none_or_not_compiled_is_refused():
+    with pytest.raises(TypeError, match="takes a Model, got str"):
+        ParallelWrapper("model.memcfg", 2)
     with pytest.raises(RuntimeError, match="compile"):
         ParallelWrapper(nn.Sequential([nn.Input((3,)), nn.Dense(1)]), 2)
 
@@ -546,5 +548,8 @@ def test_an_evaluation_that_fails_changes_no_evaluator():
             wrapper.do_evaluation(batches)
         with pytest.raises(ValueError, match="batch_size is for arrays"):
             wrapper.do_evaluation(batches, found, batch_size=4)
+        for name in ("batch_size", "steps"):
+            with pytest.raises(ValueError, match=f"{name} must be positive, got 0"):
+                wrapper.do_evaluation((x, y), found, **{name: 0})
         with pytest.raises(TypeError, match="has no method merge"):
             wrapper.do_evaluation(batches, object())
