@@ -12,9 +12,15 @@ if TYPE_CHECKING:
 
     from memcfg.nn._network import Weight
 
-__all__ = ["compressible", "plain_steps", "settings_of"]
+__all__ = ["check_model", "compressible", "plain_steps", "settings_of"]
 
 T = TypeVar("T")
+
+
+def check_model(model: Any, what: str) -> None:
+    """Raise TypeError for what is no model."""
+    if not isinstance(model, Model):
+        raise TypeError(f"{what} takes a Model, got {type(model).__name__}")
 
 
 def compressible(model: Any, what: str) -> dict[str, Weight]:
@@ -22,8 +28,7 @@ def compressible(model: Any, what: str) -> dict[str, Weight]:
 
     Biases and the weights of normalizations have one axis.
     """
-    if not isinstance(model, Model):
-        raise TypeError(f"{what} takes a Model, got {type(model).__name__}")
+    check_model(model, what)
     network = model._built_network()
     found = {w.name: w for w in network.exchanged if len(w.shape) > 1}
     found = {name: w for name, w in found.items() if w.dtype == "float32"}
@@ -51,6 +56,8 @@ def settings_of(
     if not isinstance(given, Mapping):
         value = check(given, what)
         return dict.fromkeys(found, value)
+    if not given:
+        raise ValueError(f"{what} names no weight: {given!r}")
     result: dict[str, T] = {}
     for key, value in given.items():
         names = [name for name in found if key in (name, name.rpartition("/")[0])]

@@ -51,8 +51,8 @@ def compress(
     steps: int = 4,
     bits: int | Mapping[str, int] | None = None,
     quantizer: str = "k_means",
-    step: float | Mapping[str, float] = 0.5,
-    rate_weight: float = 0.05,
+    step: float | Mapping[str, float] | None = None,
+    rate_weight: float | None = None,
     coder: str = "huffman",
     epochs: int = 5,
     batch_size: int = 32,
@@ -87,10 +87,10 @@ def compress(
     bits : int or mapping of str to int, optional
         As of `share_weights`. None: the fewest that are accurate enough.
     quantizer : {"k_means", "rate"}, default "k_means"
-        What shares weights: `share_weights`, or `quantize_by_rate`, for which there are
-        no bits but `step` and `rate_weight`.
+        What shares weights: `share_weights`, which takes `bits`, or `quantize_by_rate`,
+        which takes `step` and `rate_weight`.
     step, rate_weight : optional
-        As of `quantize_by_rate`.
+        As of `quantize_by_rate`. None: its defaults.
     coder : {"huffman", "range", "none"}, default "huffman"
         As of `Coding`.
     epochs : int, default 5
@@ -139,7 +139,12 @@ def compress(
     ):
         if given is not None:
             settings_of(found, given, check, f"compress: {what}")
-    nonnegative(rate_weight, "rate_weight")
+    by_rate = {"step": step, "rate_weight": rate_weight}
+    by_rate = {key: value for key, value in by_rate.items() if value is not None}
+    if rate_weight is not None:
+        nonnegative(rate_weight, "rate_weight")
+    for key in by_rate if quantizer != "rate" else ["bits"] if bits is not None else []:
+        raise ValueError(f"compress: the quantizer {quantizer!r} takes no {key}")
     encode(np.zeros(1, np.float32), coder=coder)
     loss = nonnegative(max_accuracy_loss, "max_accuracy_loss")
     held_out = data if validation_data is None else validation_data
@@ -158,9 +163,7 @@ def compress(
         pruned, accuracy = run.prune_to(first, density, integer(steps, "steps"))
     run.note("pruned", pruned, accuracy)
     if quantizer == "rate":
-        shared, accuracy = run.trained(
-            quantize_by_rate(pruned, step, rate_weight), pruned
-        )
+        shared, accuracy = run.trained(quantize_by_rate(pruned, **by_rate), pruned)
     elif bits is None:
         shared, accuracy = run.share_down(pruned, base - loss)
     else:

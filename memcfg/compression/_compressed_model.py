@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from memcfg._core.rows import crc32c
+from memcfg.compression._choice import check_model
 from memcfg.compression._strip import strip
 from memcfg.compression.coding import Coding, EncodedArray, encode
 from memcfg.compression.coding._compressed_file import (
@@ -87,6 +88,8 @@ class CompressedModel:
     TypeError, ValueError
         If a setting names no weight or a weight that is not float32, or an argument is
         wrong; or the model has parts that cannot be described, as in `Model.save`.
+    RuntimeError
+        If the shapes of the model are not known.
     MissingDependencyError
         If a coder needs constriction and it is not installed.
 
@@ -107,7 +110,10 @@ class CompressedModel:
         *,
         section_bytes: int | str = "8MiB",
     ) -> None:
+        check_model(model, "CompressedModel")
         limit = parse_bytes(section_bytes)
+        if not limit:
+            raise ValueError("section_bytes must be positive, got 0")
         if model._built_network().computed:
             model = strip(model)
         with model._lock.turn():

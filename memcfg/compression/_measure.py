@@ -13,7 +13,7 @@ __all__ = ["arguments_of", "measure", "metric_of"]
 def arguments_of(data: Any) -> tuple[Any, ...]:
     """Return data as the first arguments of `fit` and `evaluate`."""
     if isinstance(data, tuple) and len(data) in (2, 3):
-        return data[:2] if len(data) == 2 else (*data[:2], data[2])
+        return data
     return (data,)
 
 

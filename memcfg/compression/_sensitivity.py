@@ -127,6 +127,8 @@ def sensitivity(
     found = compressible(model, "sensitivity")
     plain_steps(model, "sensitivity")
     size = integer(batch_size, "batch_size")
+    if len(densities) == 0:
+        raise ValueError("sensitivity: densities has none")
     copy = strip(model)
     measured = measure(copy, data, size)
     name = metric_of(measured, metric, "sensitivity")

@@ -35,7 +35,7 @@ def count_fillers(indices: npt.ArrayLike, index_bits: int) -> int:
     Raises
     ------
     TypeError, ValueError
-        If `index_bits` is not a positive integer.
+        If `index_bits` is not a positive integer, or indices do not ascend from 0.
 
     Examples
     --------
@@ -45,6 +45,8 @@ def count_fillers(indices: npt.ArrayLike, index_bits: int) -> int:
     """
     bits = integer(index_bits, "index_bits")
     zeros = np.diff(np.asarray(indices, np.int64).ravel(), prepend=-1) - 1
+    if (zeros < 0).any():
+        raise ValueError("indices must ascend, from 0 or more")
     return int((zeros >> bits).sum())
 
 

@@ -29,8 +29,8 @@ def strip(model: Model) -> Model:
 
     Raises
     ------
-    TypeError
-        If `model` is not a Model.
+    TypeError, ValueError
+        If `model` is not a Model, or has no weights of two or more axes.
     RuntimeError
         If the shapes of the model are not known.
     """

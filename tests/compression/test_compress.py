@@ -131,7 +131,11 @@ def test_what_is_refused(digits, trained):
         ({"bits": 17}, "bits must be at most 16"),
         ({"density": {"c": 0.1}}, "'c' is none of a/kernel, b/kernel"),
         ({"step": 0}, "step must be above 0"),
+        ({"density": {}}, "density names no weight"),
         ({"rate_weight": -1}, "rate_weight must be zero or more"),
+        ({"rate_weight": 0.1}, "the quantizer 'k_means' takes no rate_weight"),
+        ({"step": 0.5}, "the quantizer 'k_means' takes no step"),
+        ({"quantizer": "rate", "bits": 4}, "the quantizer 'rate' takes no bits"),
     ):
         with pytest.raises(ValueError, match=message):
             compress(trained, None, **options)

@@ -213,6 +213,10 @@ def test_arguments_are_checked(saved, tmp_path):
         small.save(path, overwrite=False)
     with pytest.raises(ValueError, match="no weight 'kernel'; it has conv/kernel"):
         CompressedModel(model, {"kernel": Coding()})
+    with pytest.raises(TypeError, match="CompressedModel takes a Model, got str"):
+        CompressedModel("a.memcfg")
+    with pytest.raises(ValueError, match="section_bytes must be positive"):
+        CompressedModel(model, section_bytes=0)
     with pytest.raises(TypeError, match="must be a Coding"):
         CompressedModel(model, {"dense/kernel": "huffman"})
     with pytest.raises(FileNotFoundError):

@@ -62,6 +62,8 @@ def test_what_is_refused():
         sensitivity(model, data, metric="auc")
     with pytest.raises(ValueError, match="a density must be above 0"):
         sensitivity(model, data, (0.0,))
+    with pytest.raises(ValueError, match="densities has none"):
+        sensitivity(model, data, ())
     with pytest.raises(ValueError, match="unknown structure"):
         sensitivity(model, data, structure="columns")
     model.compile("sgd", "sparse_categorical_crossentropy")

@@ -81,5 +81,7 @@ def test_layers_take_the_bytes_of_the_formula(name):
 def test_what_is_refused():
     with pytest.raises(ValueError, match="index_bits must be positive"):
         count_fillers([1], 0)
+    with pytest.raises(ValueError, match="indices must ascend"):
+        count_fillers([3, 1], 2)
     with pytest.raises(ValueError, match="density must be above 0"):
         expected_fillers(3, 0.0, 4)
