@@ -187,6 +187,8 @@ class _Reader:
     def _opset(self) -> int:
         versions = {each.domain: each.version for each in self._model.opset_import}
         version = int(versions.get("", versions.get("ai.onnx", 0)))
+        if not versions:
+            raise FormatError(f"{self._where} is not an ONNX file: it states no opset")
         low, high = _OPSETS
         if not low <= version <= high:
             raise NotImplementedError(

@@ -445,10 +445,10 @@ def test_lengths_are_stated_by_name():
         7,
         3,
     )
-    with pytest.raises(
-        ValueError, match="lengths names 'step', and axes of any length"
-    ):
+    with pytest.raises(ValueError, match="'step', but axes of any length are: steps"):
         from_onnx(made, lengths={"step": 7})
+    with pytest.raises(TypeError, match="lengths maps names"):
+        from_onnx(made, lengths=7)
 
 
 # Of models

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from memcfg.errors import FormatError, GraphError
@@ -30,7 +31,7 @@ from memcfg.nn.layers._operators import Parameter
 from memcfg.onnx import read_file
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from memcfg.nn.exchange.imports._imported_node import Value
     from memcfg.nn.layers import Layer, SymbolicTensor
@@ -72,6 +73,8 @@ def imported(source: Any, lengths: Mapping[str, int] | None, name: str | None) -
     Model
         The model.
     """
+    if not isinstance(lengths, Mapping | None):
+        raise TypeError(f"lengths maps names of axes to lengths, got {lengths!r}")
     graph = read_file(source)
     with allowed_ops(_MOST_OPS):
         return Importer(graph, dict(lengths or {})).model(name)
@@ -130,7 +133,7 @@ class Importer:
         for symbol in self._lengths:
             if symbol not in known:
                 raise ValueError(
-                    f"lengths names {symbol!r}, and axes of any length are "
+                    f"lengths names {symbol!r}, but axes of any length are: "
                     f"{', '.join(sorted(known)) or 'none'}"
                 )
         for each in inputs:
