@@ -75,8 +75,9 @@ def test_none_takes_the_budget_off():
     assert mt.budget(model, None) is model  # there is none
     with pytest.raises(ValueError, match="the Net has no budget"):
         mt.get_budget(model)
-    with pytest.raises(TypeError, match=r"torch\.nn\.Module, not int"):
-        mt.get_budget(3)
+    for call in (mt.get_budget, lambda given: mt.budget(given, None)):
+        with pytest.raises(TypeError, match=r"torch\.nn\.Module, not int"):
+            call(3)
 
 
 def test_another_budget_replaces_the_first():

@@ -22,6 +22,7 @@ from memcfg.errors import InfeasiblePlanError
 from memcfg.plan import memory_timeline
 from memcfg.torch.budget._checked_arguments import (
     check_fits,
+    check_module,
     checked_example,
     checked_policy,
 )
@@ -667,7 +668,8 @@ def budget(
     another pass, the pass raises `ResourceExhaustedError` before it begins.
     """
     if limit is None:
-        known = _budget_of(model) if isinstance(model, nn.Module) else None
+        check_module(model)
+        known = _budget_of(model)
         if known is not None:
             known._take_off()
         return model

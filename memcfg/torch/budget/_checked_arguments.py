@@ -53,6 +53,12 @@ def checked_example(
     return example or (), example_kwargs or {}
 
 
+def check_module(model: Any) -> None:
+    """Raise TypeError for what is no module."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"the model is a torch.nn.Module, not {type(model).__name__}")
+
+
 def check_fits(
     model: nn.Module,
     inputs: tuple[Sequence[Any], Mapping[str, Any]] | None,
@@ -60,8 +66,7 @@ def check_fits(
     loss: Callable[[Any], torch.Tensor] | None = None,
 ) -> None:
     """Raise TypeError or ValueError for what does not fit the model."""
-    if not isinstance(model, nn.Module):
-        raise TypeError(f"the model is a torch.nn.Module, not {type(model).__name__}")
+    check_module(model)
     if loss is not None and not callable(loss):
         raise TypeError(
             "loss is a function of what the model returns, such as "
