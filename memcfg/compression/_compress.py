@@ -25,6 +25,7 @@ from memcfg.compression._strip import strip
 from memcfg.compression.coding import Coding, encode
 from memcfg.compression.coding._coding import MAX_INDEX_BITS
 from memcfg.nn._argument_checks import integer, nonnegative
+from memcfg.nn.inputs._elements import unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -70,11 +71,12 @@ def compress(
         A compiled and trained model, which is left as it is. Copies of it are trained,
         one at a time, with its optimizer, under the limit of the device; ``close`` the
         model to leave them its memory.
-    data : tuple or Dataset
-        What copies are trained on: ``(x, y)``, ``(x, y, sample_weight)``, or a dataset.
+    data : tuple, Dataset or sequence of batches
+        What copies are trained on: ``(x, y)``, ``(x, y, sample_weight)``, or batches
+        that can be read several times.
     max_accuracy_loss : float, default 0.005
         What the accuracy may fall by.
-    validation_data : tuple or Dataset, optional
+    validation_data : tuple, Dataset or sequence of batches, optional
         What the accuracy is measured on; by default `data`.
     metric : str, optional
         What is measured, by its name in the result of `evaluate`; more is better. None:
@@ -139,8 +141,8 @@ def compress(
     ):
         if given is not None:
             settings_of(found, given, check, f"compress: {what}")
-    by_rate = {"step": step, "rate_weight": rate_weight}
-    by_rate = {key: value for key, value in by_rate.items() if value is not None}
+    rates: dict[str, Any] = {"step": step, "rate_weight": rate_weight}
+    by_rate = {key: value for key, value in rates.items() if value is not None}
     if rate_weight is not None:
         nonnegative(rate_weight, "rate_weight")
     for key in by_rate if quantizer != "rate" else ["bits"] if bits is not None else []:
@@ -300,8 +302,7 @@ class _Run:
 
     def _seconds(self, predict: Callable[[Any], Any]) -> float:
         """Return the median time of a batch, after a first one."""
-        x = arguments_of(self.held_out)[0]
-        batch = _first_batch(x, self.batch_size)
+        batch = _first_batch(self.held_out, self.batch_size)
         times = []
         for _ in range(1 + _REPEATS):
             begin = time.perf_counter()
@@ -321,12 +322,20 @@ def _pruned_bytes(weight: Any) -> int:
     return math.ceil(least)
 
 
-def _first_batch(x: Any, size: int) -> Any:
+def _first_batch(data: Any, size: int) -> Any:
     """Return the inputs of a batch of arrays, or of the first one of a dataset."""
+    x, *rest = arguments_of(data)
+    if rest:
+        return _rows(x, size)
+    if hasattr(x, "reset"):
+        x.reset()
+    return unpack(next(iter(x)), labelled=True)[0]
+
+
+def _rows(x: Any, size: int) -> Any:
+    """Return the first samples of arrays."""
     if isinstance(x, Mapping):
-        return {name: _first_batch(each, size) for name, each in x.items()}
-    if isinstance(x, list | tuple):
-        return [_first_batch(each, size) for each in x]
-    if hasattr(x, "shape"):
-        return x[:size]
-    return next(iter(x))[0]
+        return {name: _rows(each, size) for name, each in x.items()}
+    if isinstance(x, list | tuple) and all(hasattr(each, "shape") for each in x):
+        return [_rows(each, size) for each in x]
+    return x[:size]

@@ -291,7 +291,12 @@ class CompressedModel:
             values = _decoded(self._file, keys)
             set_values(model, ((wanted[key], value) for key, value in values), None)
 
-    def predict(self, x: Any, batch_size: int | None = None) -> Any:
+    def predict(
+        self,
+        x: Any,
+        batch_size: int | None = None,
+        custom_objects: Mapping[str, Any] | None = None,
+    ) -> Any:
         """Return the model's outputs, with weights that are read while it computes.
 
         Parameters
@@ -300,6 +305,8 @@ class CompressedModel:
             As of `Model.predict`.
         batch_size : int, optional
             Samples a step; None: 32.
+        custom_objects : mapping of str to type or callable, optional
+            As of `model`; used by the first call.
 
         Returns
         -------
@@ -319,7 +326,7 @@ class CompressedModel:
         The model of the first call is kept for the next ones.
         """
         if self._model is None:
-            self._model = self.streamed()
+            self._model = self.streamed(custom_objects)
         return self._model.predict(x, batch_size, verbose=0)
 
     def close(self) -> None:

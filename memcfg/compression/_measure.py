@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -12,6 +13,11 @@ __all__ = ["arguments_of", "measure", "metric_of"]
 
 def arguments_of(data: Any) -> tuple[Any, ...]:
     """Return data as the first arguments of `fit` and `evaluate`."""
+    if isinstance(data, Iterator) and not hasattr(data, "reset"):
+        raise TypeError(
+            f"data is read several times, and a {type(data).__name__} only once: pass "
+            "(x, y), a dataset or a list of batches"
+        )
     if isinstance(data, tuple) and len(data) in (2, 3):
         return data
     return (data,)

@@ -95,8 +95,9 @@ def sensitivity(
     ----------
     model : Model
         A compiled model, which is left as it is.
-    data : tuple or Dataset
-        ``(x, y)``, ``(x, y, sample_weight)``, or a dataset.
+    data : tuple, Dataset or sequence of batches
+        ``(x, y)``, ``(x, y, sample_weight)``, or batches that can be read several
+        times.
     densities : sequence of float, optional
         The shares to keep; by default ten from 0.8 to 0.02.
     structure : {"element", "filter", "row"}, default "element"

@@ -101,6 +101,17 @@ def test_what_is_given_is_used(digits, trained):
     assert other.values <= 16
 
 
+@pytest.mark.parametrize("form", ["list", "iterator"])
+def test_batches_may_be_a_list_or_an_iterator_with_a_reset(digits, trained, form):
+    x, y = digits[0]
+    batches = [(x[i : i + 50], y[i : i + 50]) for i in (0, 50)]
+    if form == "iterator":
+        sets = [mc.data.DataSet(*each) for each in batches]
+        batches = mc.data.ListDataSetIterator(sets, 50)
+    small = compress(trained, batches, 1.0, density=0.3, steps=1, bits=3, epochs=1)
+    assert small.report().stages[-1].nbytes == small.nbytes
+
+
 def test_by_rate_and_with_a_warning(digits, trained):
     train, test = digits
     with pytest.warns(RuntimeWarning, match="accuracy fell by .* allow more"):
@@ -124,6 +135,8 @@ def test_what_is_refused(digits, trained):
         compress(trained, train, quantizer="kmeans")
     with pytest.raises(ValueError, match="max_accuracy_loss must be zero or more"):
         compress(trained, train, -0.1)
+    with pytest.raises(TypeError, match="a generator only once"):
+        compress(trained, (train for _ in range(2)))
     with pytest.raises(ValueError, match=r"compile it with metrics=\['accuracy'\]"):
         compress(network(metrics=()), train)
     for options, message in (

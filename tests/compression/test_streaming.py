@@ -223,6 +223,22 @@ def test_range_codes_are_read_too():
     small.close()
 
 
+class Twice(nn.Layer):
+    def call(self, x):
+        return 2 * x
+
+
+def test_layers_of_the_user_are_passed_to_predict():
+    small = CompressedModel(nn.Sequential([nn.Input((3,)), Twice(), nn.Dense(2)]))
+    x = np.ones((2, 3), np.float32)
+    with pytest.raises(FormatError, match="pass custom_objects"):
+        small.predict(x)
+    found = small.predict(x, custom_objects={"Twice": Twice})
+    made = small.model({"Twice": Twice})
+    np.testing.assert_array_equal(found, made.predict(x, verbose=0))
+    small.close()
+
+
 def test_weights_of_a_file_cannot_be_written():
     streamed = CompressedModel(dense()).streamed()
     with pytest.raises(ValueError, match="compressed file, which stays as it is"):
