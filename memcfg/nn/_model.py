@@ -784,9 +784,9 @@ class Model(FixedAttributes, Configured):
             One of `memcfg.nn.optimizers`, or its name such as ``"adam"``, with all
             defaults.
         loss : Loss, str, sequence or dict
-            The loss to minimise, which is required. For several outputs, one for all, a
-            list of one for each, or a dict by the outputs' names; None leaves an output
-            out.
+            The loss to minimise, which training needs. For several outputs, one for
+            all, a list of one for each, or a dict by the outputs' names; None leaves an
+            output out.
         loss_weights : float, sequence or dict, optional
             The factors of the losses in the minimised sum.
         metrics : sequence or dict of Metric or str, optional

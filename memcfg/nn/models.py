@@ -186,8 +186,8 @@ def from_onnx(
     -------
     Model
         The model, which is not compiled. Inputs have the shapes of the file, such as
-        ``(None, 3, 224, 224)``; the first axis is the batch, of any size. Of an output
-        the batch comes first.
+        ``(None, 3, 224, 224)``; the first axis of inputs and outputs is the batch, of
+        any size.
 
     Raises
     ------

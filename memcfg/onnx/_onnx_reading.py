@@ -132,7 +132,8 @@ def read_file(source: Any) -> OnnxGraph:
         model = source
     else:
         raise TypeError(
-            f"a path, bytes or an onnx.ModelProto is read, not {type(source).__name__}"
+            "source is a path, bytes or an onnx.ModelProto, not "
+            f"{type(source).__name__}"
         )
     try:
         return _Reader(onnx, model, folder, where).graph()

@@ -255,14 +255,14 @@ def _placed(
         weight = StoredWeight(**{**each, "sections": ()})
         shapes = section_shapes(weight.shape, weight.columns)
         if len(shapes) != len(each["sections"]):
-            raise FormatError(f"{weight.key!r} has not one section for its columns")
+            raise FormatError(f"{weight.key!r} lacks sections, or has too many")
         if weight.codec != "plain" and weight.dtype != "float32":
             raise FormatError(f"{weight.key!r} is coded and not float32")
         sections = []
         for (nbytes, checksum), shape in zip(each["sections"], shapes, strict=True):
             dense = math.prod(shape) * np.dtype(weight.dtype).itemsize
             if weight.codec == "plain" and nbytes != dense:
-                raise FormatError(f"{weight.key!r} has not the bytes of its shape")
+                raise FormatError(f"{weight.key!r} lacks bytes, or has too many")
             sections.append(Section(offset, nbytes, checksum, shape))
             offset += nbytes
         result.append(weight._replace(sections=tuple(sections)))
