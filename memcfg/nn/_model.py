@@ -2342,7 +2342,7 @@ class Model(FixedAttributes, Configured):
 
     def _freeze(self, keys: Sequence[str]) -> None:
         """Freeze the weights with these names in files; see `CompileConfig`."""
-        network, compiled = self._built_network(), self._compiled("training")
+        network, compiled = self._built_network(), self._compiled("freezing")
         frozen = frozenset(w.name for w in network.weights if w.key in keys)
         if frozen != compiled.frozen:
             compiled = replace(compiled, frozen=frozen)

@@ -716,11 +716,14 @@ def test_an_unknown_mode_names_the_choices(name, wrong):
     assert getattr(model, name) is mc.WorkspaceMode.ENABLED
 
 
-def test_settings_hold_for_predictions_of_a_model_without_a_loss():
+def test_settings_hold_for_predictions_of_a_model_without_a_loss(tmp_path):
     model = nn.Sequential([nn.Input((3,)), nn.Dense(50, "relu"), nn.Dense(2)])
     for policy in ("keep_all", "share", "out_of_core"):
         model.compile(memory=policy)
         assert model.plan(8, program="predict").method == policy
+    model.save(tmp_path / "a.memcfg")
+    loaded = nn.models.load_model(tmp_path / "a.memcfg")
+    assert loaded.plan(8, program="predict").method == "out_of_core"
     model.compile(inference_workspace_mode="none")
     model.predict(np.zeros((4, 3)), verbose=0)
     with pytest.raises(RuntimeError, match="workspace mode 'none'"):
