@@ -665,7 +665,7 @@ def test_a_backend_is_named_by_its_limit_where_pytorch_quotes_it():
 
 def test_what_cannot_be_traced_is_told_in_a_sentence():
     x = torch.ones(2, 3)
-    for call in (mt.estimate, partial(mt.budget, limit=None)):
+    for call in (mt.estimate, partial(mt.budget, limit=math.inf)):
         with pytest.raises(ValueError, match=r"one graph \(.*saved_tensors needs none"):
             call(Branches(), example=(x,))
         with pytest.raises(TypeError, match=r"such as \(x,\), not Tensor"):
@@ -779,7 +779,7 @@ def test_inputs_by_name(tmp_path, mixed):
 
 
 def test_inputs_by_name_are_a_mapping():
-    for call in (mt.estimate, partial(mt.budget, limit=None)):
+    for call in (mt.estimate, partial(mt.budget, limit=math.inf)):
         with pytest.raises(TypeError, match=r"by name, such as .*, not tuple"):
             call(Named(), example_kwargs=(torch.zeros(2, 2),))
     with pytest.raises(TypeError, match="not list"):
