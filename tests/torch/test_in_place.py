@@ -69,6 +69,10 @@ def test_none_takes_the_budget_off():
     forward = type(model).forward
     mt.budget(model, "1MiB", times="nominal")
     model(X)
+    for options in ({"example": (X,)}, {"inductor": True}, {"times": "nominal"}):
+        with pytest.raises(TypeError, match=r"pass math\.inf to plan without a limit"):
+            mt.budget(model, None, **options)
+    assert "forward" in vars(model)  # as before
     assert mt.budget(model, None) is model
     assert "forward" not in vars(model)
     assert model.forward.__func__ is forward

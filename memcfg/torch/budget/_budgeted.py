@@ -594,7 +594,7 @@ def budget(
         already is replaced.
     limit : int, float, str or None
         The most bytes of a training step, such as ``"4GiB"``; ``math.inf`` means no
-        limit. None takes the budget off, whatever the other arguments are.
+        limit. None takes the budget off, and is given without other arguments.
     example : sequence or None, default None
         Positional inputs to plan for at once, without running the model.
     example_kwargs : mapping or None, default None
@@ -651,15 +651,16 @@ def budget(
     TypeError
         If the model is not a module, `optimizer` is not one of PyTorch's, `example`
         is not a sequence of inputs, `example_kwargs` is not a mapping, the model does
-        not take these inputs, `policy` is not a policy, or `spill_to` is not a path.
+        not take these inputs, `policy` is not a policy, `spill_to` is not a path, or
+        `limit` is None and another argument is given.
     ValueError
         If the limit is not a number of bytes; if a module of the model has a budget of
-        its own; if `times` is unknown; if the optimizer
-        has none of the model's parameters, or its state cannot be determined; if the
-        model does not run on the example, has lazy layers without shapes or sparse
-        tensors, or it or the loss cannot be traced; if `spill_to` is not a folder, or
-        not a place for tensors of the device; if `spill_limit` or `lane_bandwidth` is
-        given without it, or `inductor` with it.
+        its own; if `times` is unknown; if the optimizer has none of the model's
+        parameters, or its state cannot be determined; if the model does not run on the
+        example, has lazy layers without shapes or sparse tensors, or it or the loss
+        cannot be traced; if `spill_to` is not a folder, or not a place for tensors of
+        the device; if `spill_limit` or `lane_bandwidth` is given without it, or
+        `inductor` with it.
 
     Notes
     -----
@@ -669,6 +670,15 @@ def budget(
     """
     if limit is None:
         check_module(model)
+        others = (
+            *(example, example_kwargs, optimizer, policy, loss),
+            *(spill_to, spill_limit, lane_bandwidth),
+        )
+        if inductor or times != "measured" or any(x is not None for x in others):
+            raise TypeError(
+                "limit=None takes the budget off, and other arguments have no meaning "
+                "then: pass math.inf to plan without a limit"
+            )
         known = _budget_of(model)
         if known is not None:
             known._take_off()
