@@ -48,12 +48,13 @@ void check_enumerators(const Api& api) {
     int value;
     const char* name;
   };
-  const std::array<Row, 12> rows{{
+  const std::array<Row, 13> rows{{
       {api.status2str, onednn::kLast, "last_impl_reached"},
       {api.dt2str, onednn::data_type::f32, "f32"},
       {api.dt2str, onednn::data_type::bf16, "bf16"},
       {api.dt2str, onednn::data_type::s32, "s32"},
       {api.dt2str, onednn::data_type::s8, "s8"},
+      {api.dt2str, onednn::data_type::u8, "u8"},
       {api.fmt_tag2str, onednn::kTagAny, "any"},
       {api.engine_kind2str, onednn::kCpu, "cpu"},
       {api.scratchpad_mode2str, onednn::kUserScratchpad, "user"},
@@ -122,6 +123,12 @@ bool OneDnn::has_bfloat16() const noexcept {
 bool OneDnn::has_fast_bfloat16() const noexcept {
   const unsigned isa = state_->api.get_effective_cpu_isa();
   return (isa & onednn::kAvx512Bfloat16) == onednn::kAvx512Bfloat16;
+}
+
+bool OneDnn::has_int8_products() const noexcept {
+  const unsigned isa = state_->api.get_effective_cpu_isa();
+  return (isa & onednn::kAvx512Int8) == onednn::kAvx512Int8 ||
+         (isa & onednn::kAvx2Int8) == onednn::kAvx2Int8;
 }
 
 void OneDnn::check(onednn::Status status, const char* what) const {

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from memcfg._checks import unknown
 from memcfg.compression._choice import compressible, plain_steps
-from memcfg.nn._argument_checks import real
+from memcfg.compression.coding._integer_sections import IntegerForm
+from memcfg.graph import Integers
+from memcfg.nn._argument_checks import integer, real
 from memcfg.nn.layers._parametrization import Parametrization, Part
+from memcfg.ops.integers import pack_nibbles, unpack_nibbles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -19,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["channel_scales", "quantize"]
 
+_BITS = {"int8": 8, "int4": 4}
 _LARGEST = {"int8": 127, "int4": 7}  # symmetric: -127 to 127
 CALIBRATIONS = ("minmax", "percentile", "mse")
 PRODUCTS = ("float32", "int8")
@@ -26,64 +31,124 @@ _CLIPS = np.linspace(0.3, 1.0, 71)  # shares of the largest magnitude that mse t
 
 
 class QuantizedWeight(Parametrization):
-    """8-bit integers, times a scale of each last index; training changes the scales.
+    """Integers of 8 or 4 bits, times scales; training changes the scales.
 
-    With `products` of integers, inference multiplies rounded rows by them.
+    The weight is seen as rows of its last axis, of which each column has a scale in
+    each group of `group` rows. Two rows of 4 bits are a row of bytes. With `products`
+    of integers, inference multiplies rounded rows by them.
     """
 
-    __slots__ = ("products", "shape")
+    __slots__ = ("form", "shape")
 
-    def __init__(self, shape: tuple[int, ...], *, products: bool = False) -> None:
+    def __init__(self, shape: tuple[int, ...], form: IntegerForm) -> None:
         self.shape = shape
-        self.products = products
+        self.form = form
+
+    @property
+    def bits(self) -> int:
+        """The bits of an integer."""
+        return self.form.bits
+
+    @property
+    def group(self) -> int | None:
+        """Rows with one scale; None: all."""
+        return self.form.group
 
     @property
     def parts(self) -> tuple[Part, ...]:
         """The scales, and the integers."""
-        return (
-            Part("scales", self.shape[-1:], trainable=True),
-            Part("integers", self.shape, "int8"),
-        )
+        scales = Part("scales", self.scales_shape, trainable=True)
+        if self.bits == 8:
+            return scales, Part("integers", self.shape, "int8")
+        held = self.form.held_rows(self.shape), self.shape[-1]
+        return scales, Part("integers", held, "uint8")
+
+    @property
+    def rows(self) -> int:
+        """The number of rows of the last axis."""
+        return prod(self.shape[:-1])
+
+    @property
+    def scales_shape(self) -> tuple[int, ...]:
+        """The shape of the scales."""
+        if self.group is None:
+            return self.shape[-1:]
+        return self.form.groups(self.shape), self.shape[-1]
 
     def trace(
         self, builder: Builder, parts: Sequence[int], shape: tuple[int, ...], name: str
     ) -> int:
-        """Append the conversion and the product."""
+        """Append the product."""
         scales, integers = parts
-        to, wide = {"dtype": "float32"}, {"shape": shape}
-        (x,) = builder.apply("cast", (integers,), to, name=f"{name}/float32")
-        (y,) = builder.apply("broadcast_to", (scales,), wide, name=f"{name}/scales")
-        (made,) = builder.apply("multiply", (x, y), name=name)
-        if self.products and not builder.training:
-            builder.integers[made] = integers, scales
+        group = self.group or self.rows
+        how = {"shape": shape, "group": group}
+        (made,) = builder.apply("dequantize", (integers, scales), how, name=name)
+        if self.form.products and not builder.training:
+            if self.bits == 8 and self.group is None:
+                builder.integers[made] = Integers(integers, scales)
+            elif self.bits == 4 and len(shape) == 2:
+                builder.integers[made] = Integers(integers, scales, group)
         return made
 
     def compute(
         self, parts: Sequence[np.ndarray], shape: tuple[int, ...]
     ) -> np.ndarray:
         """Return the weight."""
-        scales, integers = parts
-        result: np.ndarray = integers.astype(np.float32) * scales
+        scales, codes = parts
+        wide = self._wide(scales)
+        result: np.ndarray = (self.integers(codes).astype(np.float32) * wide).reshape(
+            shape
+        )
         return result
+
+    def integers(self, codes: np.ndarray) -> np.ndarray:
+        """Return the integers as rows."""
+        rows = codes.reshape(-1, self.shape[-1])
+        result: np.ndarray = rows if self.bits == 8 else unpack_nibbles(rows, self.rows)
+        return result
+
+    def codes(self, integers: np.ndarray) -> np.ndarray:
+        """Return rows of integers as they are held."""
+        if self.bits == 8:
+            return integers.astype(np.int8).reshape(self.shape)
+        packed: np.ndarray = pack_nibbles(integers.astype(np.int8))
+        return packed
+
+    def _wide(self, scales: np.ndarray) -> np.ndarray:
+        """Return the scale of each integer."""
+        rows = scales.reshape(-1, self.shape[-1])
+        result: np.ndarray = np.repeat(rows, self.group or self.rows, axis=0)
+        return result[: self.rows]
 
     def split(
         self, value: np.ndarray, parts: Sequence[np.ndarray]
     ) -> Sequence[np.ndarray]:
         """Return scales for a weight of the same integers."""
-        rows = parts[1].astype(np.int64).reshape(-1, self.shape[-1])
+        rows = self.integers(parts[1]).astype(np.int64)
         given = np.asarray(value, np.float32).reshape(rows.shape)
-        place = np.abs(rows).argmax(0), np.arange(rows.shape[1])
-        largest, of = given[place], rows[place].astype(np.float32)
-        found = np.divide(largest, of, out=np.zeros_like(largest), where=of != 0)
-        # A product is rounded: the scale is the quotient or next to it.
-        floats = rows.astype(np.float32)
-        for end in (-np.inf, np.inf):
-            near = np.nextafter(found, np.float32(end))
-            wrong = (floats * found != given).any(0)
-            found = np.where(wrong & (floats * near == given).all(0), near, found)
-        if not np.array_equal(floats * found, given):
-            raise ValueError("the new value is not the same integers times scales")
-        return [found, parts[1]]
+        group = self.group or self.rows
+        found = [
+            _scales_of(given[begin : begin + group], rows[begin : begin + group])
+            for begin in range(0, self.rows, group)
+        ]
+        return [np.stack(found).reshape(self.scales_shape), parts[1]]
+
+
+def _scales_of(given: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return the scale of each column of integers; ValueError if there is none."""
+    place = np.abs(rows).argmax(0), np.arange(rows.shape[1])
+    largest, of = given[place], rows[place].astype(np.float32)
+    found = np.divide(largest, of, out=np.zeros_like(largest), where=of != 0)
+    # A product is rounded: the scale is the quotient or next to it.
+    floats = rows.astype(np.float32)
+    for end in (-np.inf, np.inf):
+        near = np.nextafter(found, np.float32(end))
+        wrong = (floats * found != given).any(0)
+        found = np.where(wrong & (floats * near == given).all(0), near, found)
+    if not np.array_equal(floats * found, given):
+        raise ValueError("the new value is not the same integers times scales")
+    result: np.ndarray = found
+    return result
 
 
 def quantize(
@@ -92,13 +157,14 @@ def quantize(
     *,
     calibration: str = "mse",
     percentile: float = 99.9,
+    group: int | None = None,
     products: str = "float32",
 ) -> Model:
     """Return a copy of a model with weights of 8 or 4 bits.
 
-    The copy holds integers, of a byte each, and a float32 scale of each channel, the
-    last axis: a filter of a convolution, a unit of a `Dense`. Training changes the
-    scales, and not the integers. Weights of one axis stay as they are.
+    The copy holds integers, of a byte or half of one each, and a float32 scale of each
+    channel, the last axis: a filter of a convolution, a unit of a `Dense`. Training
+    changes the scales, and not the integers. Weights of one axis stay as they are.
 
     Parameters
     ----------
@@ -112,10 +178,18 @@ def quantize(
         smallest mean squared error, of 71. Larger weights become the largest integer.
     percentile : float, default 99.9
         The percentile, above 0 and at most 100.
+    group : int, optional
+        Give each channel a scale for so many rows of weights, which are calibrated
+        together: inputs of a `Dense`; of a convolution, inputs of each element of the
+        window, one element after the other. None: one scale a channel. Of 4 bits, 32
+        to 128 rows are usual.
     products : {"float32", "int8"}, default "float32"
-        What a step computes with: kernels that it converts to float32; or, in the
-        products of `Dense` outside of training, integers, to which each row of the
-        input is rounded with a scale of its own. Sums of integers are exact.
+        What a step computes with: kernels that it converts to float32; or, outside of
+        training, integers, to which each row of the input of a `Dense`, and each image
+        or sequence that is convolved, is rounded with a scale of its own. Sums of
+        integers are exact. Layers compute with float32 kernels where there is no such
+        product: convolutions of volumes, transposed and depthwise ones, convolutions
+        by weights of 4 bits, and weights of 8 bits in groups.
 
     Returns
     -------
@@ -149,6 +223,7 @@ def quantize(
         raise unknown("calibration", calibration, CALIBRATIONS, "quantize: ")
     if products not in PRODUCTS:
         raise unknown("products", products, PRODUCTS, "quantize: ")
+    size = None if group is None else integer(group, "group")
     rank = real(percentile, "percentile")
     if not 0 < rank <= 100:
         raise ValueError(f"percentile must be above 0 and at most 100, got {rank!r}")
@@ -160,10 +235,16 @@ def quantize(
         if weight.constraint is not None:
             raise ValueError(f"quantize: {name!r} has a constraint")
         value = model._read_weight(weight.layer, weight.spec_name)
-        scales = channel_scales(value, largest, calibration, rank)
-        integers = _rounded(value, scales, largest).astype(np.int8)
-        by = QuantizedWeight(weight.shape, products=products == "int8")
-        chosen[name] = by, [scales, integers]
+        rows = value.reshape(-1, value.shape[-1])
+        form = IntegerForm(_BITS[dtype], size, products == "int8")
+        by = QuantizedWeight(weight.shape, form)
+        scales, integers = [], []
+        for begin in range(0, by.rows, size or by.rows):
+            part = rows[begin : begin + (size or by.rows)]
+            scales.append(channel_scales(part, largest, calibration, rank))
+            integers.append(_rounded(part, scales[-1], largest).astype(np.int8))
+        held = np.stack(scales).reshape(by.scales_shape)
+        chosen[name] = by, [held, by.codes(np.concatenate(integers))]
     return model._with_parts(chosen)
 
 

@@ -9,7 +9,7 @@ defines what an op type means.
 from __future__ import annotations
 
 from memcfg.graph._allowance import Allowance, allowed_ops, spend
-from memcfg.graph._builder import Builder
+from memcfg.graph._builder import Builder, Integers
 from memcfg.graph._cost import (
     NOMINAL_CODECS,
     NOMINAL_COPY,
@@ -67,6 +67,7 @@ __all__ = [
     "Allowance",
     "Builder",
     "Graph",
+    "Integers",
     "Link",
     "Op",
     "Profile",

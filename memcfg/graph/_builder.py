@@ -16,7 +16,7 @@ from memcfg.ops._dtypes import item_bytes
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-__all__ = ["Builder"]
+__all__ = ["Builder", "Integers"]
 
 _FLOATS = ("float32", "bfloat16")  # dtypes that `Builder.cast` converts
 # Ops that copy an input, and the place of both the input and the copy.
@@ -30,6 +30,24 @@ class Rule(NamedTuple):
     outputs: tuple[int, ...]
     inputs: tuple[int, ...]
     call: Callable[[Sequence[int]], Sequence[int | None]]
+
+
+class Integers(NamedTuple):
+    """Tensors that a weight is the product of.
+
+    Parameters
+    ----------
+    codes : int
+        Integers of 8 bits in the shape of the weight, or of 4 bits in groups.
+    scales : int
+        The scale of each column, or of each in each group.
+    group : int or None, default None
+        Rows of a group; None: the integers have 8 bits.
+    """
+
+    codes: int
+    scales: int
+    group: int | None = None
 
 
 class Builder:
@@ -60,8 +78,8 @@ class Builder:
         # dtype in which ops of the forward phase compute, "float32" or "bfloat16":
         # floats of another dtype are cast first. None: the dtype of the inputs.
         self.compute_dtype: str | None = None
-        # weights of which products may be computed from 8-bit integers and scales
-        self.integers: dict[int, tuple[int, int]] = {}
+        # weights of which products may be computed from integers and scales
+        self.integers: dict[int, Integers] = {}
         self._reserved = frozenset(reserved)
         self._tensors: list[Tensor] = []
         self._specs: list[Spec] = []  # of the tensors, without suffix and role

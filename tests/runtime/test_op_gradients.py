@@ -196,6 +196,8 @@ def test_every_op_with_a_gradient_has_a_case():
     of_indices |= {"bitwise_and", "bitwise_or", "bitwise_xor"}
     of_indices |= {"greatest_common_divisor", "least_common_multiple"}
     of_indices |= {each for each in wanted if each.startswith("integer_")}
+    # tests/compression/test_quantization.py
+    of_indices |= {"dequantize"}
     # tests/ops/test_linear_algebra.py: of symmetric matrices, of a second output
     of_matrices = {"cholesky", "eigh", "slogdet"}
     # tests/ops/test_second_gradients.py

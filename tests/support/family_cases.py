@@ -17,7 +17,7 @@ from memcfg.ops.chain import Link, join_elementwise
 CPU_ONLY = {  # made where a device has a kernel
     *("dense_update", "conv2d_update"),
     *("dense_cross_entropy", "dense_cross_entropy_inference"),
-    *("dense_int8", "coded_dense"),
+    *("dense_int4", "dense_int8", "conv2d_int8", "coded_dense"),
     *("dense_of_float32", "dense_bias_of_float32", "dense_gradient_input_of_float32"),
     *(
         kind.name
@@ -43,7 +43,7 @@ EXACT = {
     *("integer_minimum", "integer_floor_divide", "integer_remainder"),
     *("integer_truncated_remainder", "integer_power_of", "integer_less"),
     *("integer_less_equal", "integer_equal", "integer_not_equal"),
-    *("triangle", "frames"),
+    *("triangle", "frames", "dequantize"),
     *("concatenate", "split", "transpose", "slice", "pad", "reverse", "broadcast_to"),
     "part",
     *("fill", "flatten", "reshape", "reduce_max", "max_pool2d", "max_pool2d_inference"),
@@ -557,6 +557,11 @@ def factored_cases():
 
 def table_cases():
     indices = np.array([[0, 6, 2], [2, -1, 7]], np.int32)
+    rng = np.random.default_rng(3)
+    for dtype, held, group in (("int8", 18, 18), ("int8", 18, 4), ("uint8", 9, 5)):
+        codes = rng.integers(0, 256, (held, 7)).astype(np.uint8).view(dtype)
+        scales = normal(-(-18 // group), 7)
+        yield case("dequantize", [codes, scales], {"shape": (2, 9, 7), "group": group})
     yield case("gather", [normal(7, 5), indices])
     yield case("gather", [normal(7), indices])
     yield case("scatter_add", [indices, normal(2, 3, 5)], {"rows": 7})

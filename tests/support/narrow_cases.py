@@ -24,6 +24,7 @@ FLOAT32_ONLY |= {
     "determinant",
 }
 FLOAT32_ONLY |= {"cofactors", "slogdet", "lu_factor", "qr", "eigh", "svd"}
+FLOAT32_ONLY |= {"dequantize"}
 FLOAT32_ONLY.add("pseudo_inverse")
 
 

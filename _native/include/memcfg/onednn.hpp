@@ -27,6 +27,8 @@ class OneDnn {
   // multiplies them (`fast`) rather than is made to by instructions on float.
   bool has_bfloat16() const noexcept;
   bool has_fast_bfloat16() const noexcept;
+  // Whether the processor adds up products of 8 bits in 32.
+  bool has_int8_products() const noexcept;
 
   const onednn::Api& api() const noexcept { return state_->api; }
   onednn::Engine* engine() const noexcept { return state_->engine; }

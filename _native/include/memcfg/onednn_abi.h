@@ -53,6 +53,7 @@ inline constexpr int bf16 = 2;
 inline constexpr int f32 = 3;
 inline constexpr int s32 = 4;
 inline constexpr int s8 = 5;
+inline constexpr int u8 = 6;
 }  // namespace data_type
 
 namespace propagation {
@@ -69,6 +70,9 @@ inline constexpr int binary_mul = 0x1fff1;
 // and vector length extensions, and that with products of bfloat16.
 inline constexpr unsigned kAvx512Core = 0x27;
 inline constexpr unsigned kAvx512Bfloat16 = 0xe7;
+// AVX-512 and AVX2 with products of 8 bits (VNNI).
+inline constexpr unsigned kAvx512Int8 = 0x67;
+inline constexpr unsigned kAvx2Int8 = 0xf;
 
 // What a primitive descriptor is asked for: the name of its implementation, or one of
 // its memory descriptors; and what these are asked for.

@@ -21,6 +21,7 @@ inline constexpr const char* kFloat32 = "float32";
 inline constexpr const char* kBfloat16 = "bfloat16";
 inline constexpr const char* kInt32 = "int32";
 inline constexpr const char* kInt64 = "int64";
+inline constexpr const char* kInt8 = "int8";
 inline constexpr const char* kUint8 = "uint8";
 inline constexpr const char* kAnyDtype = nullptr;
 

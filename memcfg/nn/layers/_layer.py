@@ -119,6 +119,7 @@ _OF_FLOATS = frozenset(
     }
 )
 _OF_NO_INTEGERS = frozenset({"dense", "conv2d", "conv3d"})
+_BY_INTEGERS = frozenset({"dense", "conv2d"})  # for which 8-bit kernels have an op
 _PRODUCTS = frozenset(
     {
         *("matmul", "dense", "conv2d", "conv3d", "lstm", "gru", "simple_rnn", "bias"),
@@ -734,11 +735,22 @@ class Scope:
         if whole is not None:
             return whole
         operands = self._promoted(kind, inputs)
-        if kind == "dense" and operands[1] in self.builder.integers:
-            x, kernel = operands
-            kind, operands = "dense_int8", (x, *self.builder.integers[kernel])
-        name = f"{self.name}/{label}"
-        return self.builder.apply(kind, operands, attributes, name=name)
+        name, integers = f"{self.name}/{label}", self.builder.integers
+        if kind in _BY_INTEGERS and operands[1] in integers:
+            own = integers[operands[1]]
+            operands = operands[0], own.codes, own.scales
+            if own.group is None:
+                kind = f"{kind}_int8"
+            else:
+                rows = self.builder.shape(operands[0])[-1]
+                kind, attributes = "dense_int4", {"inputs": rows, "group": own.group}
+        made = self.builder.apply(kind, operands, attributes, name=name)
+        if kind == "reshape" and operands[0] in integers:
+            own, last = integers[operands[0]], self.builder.shape(made[0])[-1:]
+            if own.group is None and last == self.builder.shape(own.scales):
+                alike = self.builder.apply(kind, (own.codes,), attributes, name=name)
+                integers[made[0]] = own._replace(codes=alike[0])
+        return made
 
     def _promoted(self, kind: str, inputs: Sequence[int]) -> Sequence[int]:
         """Return the operands, with integers as float32 where Keras's result is float.

@@ -248,6 +248,34 @@ def _write_cast(writer: Writer) -> None:
     )
 
 
+def _write_dequantize(writer: Writer) -> None:
+    codes, scales = writer.inputs
+    if codes.dtype not in ("int8", "uint8"):
+        raise writer.fail(f"takes int8 and uint8, not {codes.dtype}")
+    writer.need([codes.dtype, "float32"], ["float32"])
+    halves = codes.dtype == "uint8"
+    two_rows = """
+        const unsigned int code = codes[row / 2 * columns + column];
+        const int integer = static_cast<int>(code << (row % 2 ? 24 : 28)) >> 28;
+        """
+    plain = "const int integer = codes[i];"
+    writer.loop(
+        f"""
+        const Index row = i / columns, column = i % columns;
+        {two_rows if halves else plain}
+        y[i] = static_cast<float>(integer) * scales[row / group * columns + column];
+        """,
+        {
+            f"const {CTYPES[codes.dtype]}* codes": writer.operand(0),
+            "const float* scales": writer.operand(1),
+            "float* y": writer.output(),
+            "Index columns": writer.number(scales.shape[-1]),
+            "Index group": writer.number(writer.attributes["group"]),
+        },
+        writer.outputs[0].size,
+    )
+
+
 def _write_gather(writer: Writer) -> None:
     writer.need(["float32", "int32"], ["float32"])
     rows, *rest = writer.inputs[0].shape
@@ -486,6 +514,7 @@ FAMILY: dict[str, Callable[[Writer], None]] = {
     "concatenate": _write_concatenate,
     "split": _write_split,
     "cast": _write_cast,
+    "dequantize": _write_dequantize,
     "gather": _write_gather,
     "scatter_add": _write_scatter_add,
     "one_hot": _write_one_hot,
