@@ -1,10 +1,11 @@
 """Products of int8 in ONNX's QDQ form: they read what was rounded to 8 bits.
 
-Weights have a scale for each channel of the result and no zero point. What a product
-reads has one scale and a zero point, from the smallest and largest number that it had
-for calibration data. A runtime joins the nodes to products of integers; one that does
-not computes the same numbers in float32. Jacob et al., "Quantization and training of
-neural networks for efficient integer-arithmetic-only inference", CVPR 2018.
+Weights have a scale for each channel of the result and no zero point; those that were
+integers of 8 or 4 bits before keep these. What a product reads has one scale and a zero
+point, from the smallest and largest number that it had for calibration data. A runtime
+joins the nodes to products of integers; one that does not computes the same numbers in
+float32. Jacob et al., "Quantization and training of neural networks for efficient
+integer-arithmetic-only inference", CVPR 2018.
 """
 
 from __future__ import annotations
@@ -165,17 +166,26 @@ def _of_weight(
     stored = emitter.arrays[weight]
     axis = _CHANNEL[node.type] % len(stored.shape)
     others = tuple(i for i in range(len(stored.shape)) if i != axis)
-    most = np.abs(stored.read()).max(axis=others)
-    scales = np.maximum(most / 127, _LEAST).astype(np.float32)
-    wide = scales.reshape([-1 if i == axis else 1 for i in range(len(stored.shape))])
+    value = stored.read()
+    most = np.abs(value).max(axis=others)
+    along = [-1 if i == axis else 1 for i in range(len(stored.shape))]
+    largest = 7 if _on_grid(value, (most / 7).reshape(along)) else 127
+    scales = np.maximum(most / largest, _LEAST).astype(np.float32)
+    wide = scales.reshape(along)
 
     def read() -> Any:
-        return np.clip(np.rint(stored.read() / wide), -127, 127).astype(np.int8)
+        return np.clip(np.rint(stored.read() / wide), -largest, largest).astype(np.int8)
 
     name = emitter.store(Stored(stored.shape, "int8", read, f"{stored.label}/int8"))
     parameters = [emitter.constant(scales), emitter.constant(0 * scales, "int8")]
     inputs = [name, *parameters]
     return _append(emitter, nodes, "DequantizeLinear", inputs, axis=axis), scales
+
+
+def _on_grid(value: Array, steps: Array) -> bool:
+    """Return whether all numbers are integers times steps, as weights of 4 bits are."""
+    quotients = value / np.maximum(steps, _LEAST)
+    return bool(np.abs(quotients - np.rint(quotients)).max(initial=0) < 1e-3)
 
 
 def _of_bias(emitter: Emitter, nodes: list[Node], bias: str, scales: Array) -> str:

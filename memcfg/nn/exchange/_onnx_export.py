@@ -110,7 +110,11 @@ def _ranges(
     low = dict.fromkeys(tensors, np.inf)
     high = dict.fromkeys(tensors, -np.inf)
     try:
-        values = {each.name: session.read(each.name) for each in network.weights}
+        values = {
+            each.name: session.read(each.name)
+            for each in graph.tensors
+            if each.role == "parameter"
+        }
         executor.load({"ranges": graph}, auto(), values)
         for begin in [*range(0, count - size, size), count - size]:
             for name, array in zip(input_names("x", len(arrays)), arrays, strict=True):

@@ -303,8 +303,11 @@ def trace_layers(network: Network) -> None:
 def trace_plain(
     spec: TraceSpec, key: ProgramKey
 ) -> tuple[Graph, tuple[int, ...], tuple[int, ...]]:
-    """Trace inference without rewrites; also return the ids of inputs and outputs."""
-    tracer = _Trace(spec.at(key.lengths), key)
+    """Trace inference without rewrites; also return the ids of inputs and outputs.
+
+    Weights that a model computes from parts are parameters.
+    """
+    tracer = _Trace(spec.at(key.lengths), key, whole=True)
     outputs = tuple(tracer._forward())
     inputs = tuple(tracer.xs.values())
     return tracer.builder.build(list(dict.fromkeys(outputs))), inputs, outputs
@@ -314,7 +317,7 @@ def trace_ranges(
     spec: TraceSpec, key: ProgramKey, tensors: Sequence[int]
 ) -> tuple[Graph, list[tuple[str, str]]]:
     """Trace the largest numbers of tensors of `trace_plain`, and of their negatives."""
-    tracer = _Trace(spec.at(key.lengths), key)
+    tracer = _Trace(spec.at(key.lengths), key, whole=True)
     tracer._forward()
     builder = tracer.builder
     builder.compute_dtype = None
@@ -333,10 +336,13 @@ def trace_ranges(
 class _Trace:
     """The tracer of one program."""
 
-    def __init__(self, spec: TraceSpec, key: ProgramKey) -> None:
+    def __init__(
+        self, spec: TraceSpec, key: ProgramKey, *, whole: bool = False
+    ) -> None:
         self.spec = spec
         self.key = key
         self.training = key.kind == "train"
+        self.computed = {} if whole else spec.network.computed
         self.divided = spec.divided if key.ranks > 1 else {}
         network, batch = spec.network, key.batch_size
         self.names = input_names("x", len(network.inputs))
@@ -403,8 +409,13 @@ class _Trace:
         return chain_collectives(graph)
 
     def _declare_persistent(self) -> None:
-        parts = self.spec.parts
-        for weight in self.spec.network.weights:
+        parts, network = self.spec.parts, self.spec.network
+        wholes = [
+            each.weight
+            for name, each in network.computed.items()
+            if name not in self.computed
+        ]
+        for weight in (*network.weights, *wholes):
             self.held[weight.name] = self.builder.tensor(
                 weight.name, parts.shape_of(weight), weight.dtype, role="parameter"
             )
@@ -428,7 +439,7 @@ class _Trace:
                 )[0]
         builder = self.builder
         dtype, builder.compute_dtype = builder.compute_dtype, None
-        for name, each in self.spec.network.computed.items():
+        for name, each in self.computed.items():
             parts = [self.weights[part] for part in each.parts]
             shape = each.weight.shape
             self.weights[name] = each.by.trace(builder, parts, shape, name)
