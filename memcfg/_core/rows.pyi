@@ -4,9 +4,19 @@ from typing import Any, Self, TypeAlias, final
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["RandomWords", "RowWriter", "ShuffleOrder", "crc32c", "read_rows"]
+__all__ = [
+    "RandomWords",
+    "RangeDecoder",
+    "RowWriter",
+    "ShuffleOrder",
+    "crc32c",
+    "decode_pair",
+    "read_rows",
+]
 
 _Numbers: TypeAlias = npt.NDArray[np.int64]
+_Shares: TypeAlias = npt.NDArray[np.float64]
+_Symbols: TypeAlias = npt.NDArray[np.int32]
 
 @final
 class RandomWords:
@@ -26,6 +36,13 @@ class ShuffleOrder:
     def drain(self, out: _Numbers) -> int: ...
 
 @final
+class RangeDecoder:
+    def __new__(cls, code: bytes | memoryview | npt.NDArray[np.uint8]) -> Self: ...
+    def decode(self, probabilities: _Shares, out: _Symbols) -> bool: ...
+    @property
+    def may_end(self) -> bool: ...
+
+@final
 class RowWriter:
     def __new__(cls, arrays: tuple[npt.NDArray[Any], ...], form: Any) -> Self: ...
     def fill(
@@ -38,6 +55,14 @@ class RowWriter:
     ) -> tuple[int, tuple[Any, ...]]: ...
 
 def crc32c(data: bytes | bytearray | memoryview, before: int = 0) -> int: ...
+def decode_pair(
+    first: RangeDecoder,
+    of_first: _Shares,
+    to_first: _Symbols,
+    second: RangeDecoder,
+    of_second: _Shares,
+    to_second: _Symbols,
+) -> bool: ...
 def read_rows(
     fd: int, offset: int, row_bytes: int, rows: _Numbers, out: npt.NDArray[Any]
 ) -> None: ...

@@ -1,13 +1,13 @@
 # distutils: language = c++
 """Rows: the order in which a shuffle sends them, those of a file, and of batches.
 
-The functions of `shuffle_order.hpp`, `read_rows.hpp` and `crc32c.hpp` link nothing else
-of the core.
+The functions of `shuffle_order.hpp`, `read_rows.hpp`, `crc32c.hpp` and
+`range_decoder.hpp` link nothing else of the core.
 """
 
 cimport cython
 cimport numpy as cnp
-from libc.stdint cimport int64_t, uint32_t, uint64_t
+from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 import os
@@ -19,7 +19,15 @@ from memcfg.errors import FormatError
 
 cnp.import_array()
 
-__all__ = ["RandomWords", "RowWriter", "ShuffleOrder", "crc32c", "read_rows"]
+__all__ = [
+    "RandomWords",
+    "RangeDecoder",
+    "RowWriter",
+    "ShuffleOrder",
+    "crc32c",
+    "decode_pair",
+    "read_rows",
+]
 
 cdef enum:
     LARGE = 65536  # bytes that are worth letting other threads run meanwhile
@@ -57,6 +65,27 @@ cdef extern from "memcfg/read_rows.hpp" namespace "memcfg" nogil:
 
     RowsRead gather "memcfg::read_rows"(
         const RowFile& file, const int64_t* rows, int64_t count, char* out
+    )
+
+
+cdef extern from "memcfg/range_decoder.hpp" namespace "memcfg" nogil:
+    cdef cppclass Model "memcfg::RangeModel":
+        Model() except +
+        bint fill(const double* probabilities, size_t count) except +
+
+    cdef cppclass Decoder "memcfg::RangeDecoder":
+        Decoder(const unsigned char* code, size_t words)
+        bint decode(const Model& model, size_t count, int32_t* to)
+        bint may_end()
+
+    bint decode_both "memcfg::RangeDecoder::decode"(
+        Decoder& first,
+        const Model& of_first,
+        int32_t* to_first,
+        Decoder& second,
+        const Model& of_second,
+        int32_t* to_second,
+        size_t count,
     )
 
 
@@ -225,6 +254,83 @@ def crc32c(const unsigned char[::1] data not None, uint32_t before=0):
     with nogil:
         result = checksum(first, size, before)
     return result
+
+
+@cython.final
+cdef class RangeDecoder:
+    """The decoder of a range code, as constriction's RangeDecoder is one.
+
+    The code is words of 4 bytes, which must not change meanwhile.
+    """
+
+    cdef Decoder* decoder
+    cdef Model* model
+    cdef const unsigned char[::1] code
+
+    def __cinit__(self, const unsigned char[::1] code not None):
+        if code.shape[0] % 4:
+            raise ValueError(f"a range code has words of 4 bytes, not {code.shape[0]}")
+        self.code = code
+        self.model = new Model()
+        self.decoder = new Decoder(
+            &code[0] if code.shape[0] else NULL, code.shape[0] // 4
+        )
+
+    def __dealloc__(self):
+        del self.decoder
+        del self.model
+
+    def decode(self, const double[::1] probabilities not None, int32_t[::1] out not None):
+        """Decode as many symbols as `out` takes; return whether the code has them."""
+        cdef size_t count = out.shape[0]
+        cdef bint known
+        self.fill(probabilities)
+        if count == 0:
+            return True
+        with nogil:
+            known = self.decoder.decode(self.model[0], count, &out[0])
+        return known
+
+    @property
+    def may_end(self):
+        """Whether the code may end behind what has been decoded."""
+        return self.decoder.may_end()
+
+    cdef int fill(self, const double[::1] probabilities) except -1:
+        cdef size_t count = probabilities.shape[0]
+        if count == 0 or not self.model.fill(&probabilities[0], count):
+            raise ValueError("probabilities are at least two numbers that add up to 1")
+        return 0
+
+
+def decode_pair(
+    RangeDecoder first not None,
+    const double[::1] of_first not None,
+    int32_t[::1] to_first not None,
+    RangeDecoder second not None,
+    const double[::1] of_second not None,
+    int32_t[::1] to_second not None,
+):
+    """Decode two codes at once, as `RangeDecoder.decode` does; return whether it can."""
+    cdef size_t count = to_first.shape[0]
+    cdef bint known
+    if first is second or to_second.shape[0] != to_first.shape[0]:
+        raise ValueError("two codes have as many symbols each")
+    first.fill(of_first)
+    second.fill(of_second)
+    if count == 0:
+        return True
+    with nogil:
+        known = decode_both(
+            first.decoder[0],
+            first.model[0],
+            &to_first[0],
+            second.decoder[0],
+            second.model[0],
+            &to_second[0],
+            count,
+        )
+    return known
 
 
 cdef uint64_t as_word(object number) except? 0:

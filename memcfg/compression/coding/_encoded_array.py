@@ -37,7 +37,7 @@ class Parts(NamedTuple):
     tables : int
         The lengths of Huffman codes.
     indices : int
-        The gaps; 0 for a range code, in which gaps and assignments alternate.
+        The gaps; 0 for a range code in which gaps and assignments alternate.
     assignments : int
         The numbers in the codebook.
     """
@@ -137,8 +137,6 @@ class EncodedArray:
         ------
         FormatError
             If the bytes are damaged; `out` then has other values.
-        MissingDependencyError
-            If it is a range code, and constriction is not installed.
         ValueError
             If `out` has another shape or dtype, is read-only or not C-contiguous.
         """

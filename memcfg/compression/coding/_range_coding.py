@@ -3,6 +3,8 @@
 G. N. N. Martin, "Range encoding", 1979, as constriction (R. Bamler) has it. A block of
 entries is coded under the frequencies of those before it, so that no table of
 frequencies is written. The blocks grow with the entries that are known, up to 65,536.
+Gaps and numbers of many entries have a code each, and are decoded side by side: a
+symbol waits for the one before it in its code, which takes most of the time.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from memcfg._core.rows import RangeDecoder, decode_pair
 from memcfg.compression.coding._coding import MAX_INDEX_BITS
 from memcfg.errors import FormatError, MissingDependencyError
 
@@ -29,6 +32,7 @@ _PLAIN, _RANGE = 1, 4
 _MOST = 4096  # codewords
 _MAX_WORDS = 2**32 - 1
 _FIRST, _LARGEST = 64, 65_536  # entries of a block
+_APART = 65_536  # entries from which on gaps and numbers have codes of their own
 _PRIOR = 16.0  # entries that the first model of gaps counts as
 
 
@@ -51,23 +55,29 @@ def encode_range(words: Words, index_bits: int | None) -> bytes:
     numbers = np.zeros(entries, np.int32)
     numbers[own] = np.searchsorted(codebook, words[at])
     coder = stream.queue.RangeEncoder()
+    own_coder = stream.queue.RangeEncoder() if entries >= _APART else coder
     for begin, end, of_steps, of_numbers in _blocks(
         entries, words.size, bits, codebook.size
     ):
-        for symbols, counts in ((steps, of_steps), (numbers, of_numbers)):
+        for symbols, counts, to in (
+            (steps, of_steps, coder),
+            (numbers, of_numbers, own_coder),
+        ):
             block = symbols[begin:end]
-            coder.encode(block, _model(stream, counts))
+            to.encode(block, _model(stream, counts))
             counts += np.bincount(block, minlength=counts.size)
-    code = coder.get_compressed().astype("<u4").tobytes()
-    head = _HEADER.pack(_RANGE, bits, codebook.size, words.size, entries, 0)
+    code, apart = coder.get_compressed().astype("<u4").tobytes(), 0
+    if own_coder is not coder:
+        apart = len(code)
+        code += own_coder.get_compressed().astype("<u4").tobytes()
+    head = _HEADER.pack(_RANGE, bits, codebook.size, words.size, entries, apart)
     result = head + codebook.astype("<u4").tobytes() + code
     return result if len(result) < len(plain) else plain
 
 
 def decode_range(data: memoryview, out: Words) -> None:
     """Decode into words; FormatError if the bytes are not those of so many words."""
-    stream = _stream()
-    _, bits, codewords, words, entries, nothing = _HEADER.unpack_from(data)
+    _, bits, codewords, words, entries, apart = _HEADER.unpack_from(data)
     begin = _HEADER.size + 4 * codewords
     size = len(data) - begin
     if (
@@ -76,38 +86,40 @@ def decode_range(data: memoryview, out: Words) -> None:
         or words != out.size
         or entries > words
         or (entries > 0) > codewords
-        or nothing != 0
+        or apart > max(size, 0)
+        or apart % 4 != 0
         or size < 0
         or size % 4 != 0
     ):
         raise _damaged()
     codebook = np.frombuffer(data, "<u4", codewords, _HEADER.size).astype(np.uint32)
-    code = np.frombuffer(data, "<u4", size // 4, begin).astype(np.uint32)
-    decoder = stream.queue.RangeDecoder(code)
+    of_gaps = RangeDecoder(data[begin : begin + apart] if apart else data[begin:])
+    of_values = RangeDecoder(data[begin + apart :]) if apart else of_gaps
     out[:] = 0
     last = -1
+    steps, numbers = (np.empty(min(entries, _LARGEST), np.int32) for _ in range(2))
     for first, end, of_steps, of_numbers in _blocks(entries, words, bits, codewords):
-        symbols = []
-        for counts in (of_steps, of_numbers):
-            block = _decoded(decoder, _model(stream, counts), end - first)
-            counts += np.bincount(block, minlength=counts.size)
-            symbols.append(block)
-        at = last + np.cumsum(symbols[0].astype(np.int64) + 1)
+        own = steps[: end - first], numbers[: end - first]
+        shares = _shares(of_steps), _shares(of_numbers)
+        if apart:
+            known = decode_pair(
+                of_gaps, shares[0], own[0], of_values, shares[1], own[1]
+            )
+        else:
+            known = all(map(of_gaps.decode, shares, own))
+        if not known:
+            raise _damaged()
+        at = last + np.cumsum(own[0].astype(np.int64) + 1)
         last = int(at[-1])
         if last >= words:
             raise _damaged()
-        out[at] = codebook[symbols[1]]
-    if not decoder.maybe_exhausted():
+        for counts, block in zip((of_steps, of_numbers), own, strict=True):
+            if block.max() >= counts.size:  # the other symbol of a model of one
+                raise _damaged()
+            counts += np.bincount(block, minlength=counts.size)
+        out[at] = codebook[own[1]]
+    if not (of_gaps.may_end and of_values.may_end):
         raise _damaged()
-
-
-def _decoded(decoder: Any, model: Any, count: int) -> npt.NDArray[np.int32]:
-    """Decode symbols of one model."""
-    try:
-        block: npt.NDArray[np.int32] = decoder.decode(model, count)
-    except (AssertionError, ValueError):
-        raise _damaged() from None
-    return block
 
 
 def _blocks(
@@ -147,10 +159,13 @@ def _entropy(counts: npt.NDArray[Any]) -> float:
 
 
 def _model(stream: Any, counts: Counts) -> Any:
-    """Return the model of a block; of a single symbol, which takes no bits, too."""
-    if counts.size == 1:
-        return stream.model.Categorical(np.array([1.0, 0.0]), perfect=False)
-    return stream.model.Categorical(counts / counts.sum(), perfect=False)
+    """Return the model of a block."""
+    return stream.model.Categorical(_shares(counts), perfect=False)
+
+
+def _shares(counts: Counts) -> Counts:
+    """Return probabilities; a single symbol, which takes no bits, has another one."""
+    return counts / counts.sum() if counts.size > 1 else np.array([1.0, 0.0])
 
 
 def _damaged() -> FormatError:
@@ -163,7 +178,7 @@ def _stream() -> Any:
         from constriction import stream
     except ImportError:
         raise MissingDependencyError(
-            "range codes are written and read by constriction, which is not "
+            "range codes are written by constriction, which is not "
             'installed: pip install "memcfg[compression]"'
         ) from None
     return stream
