@@ -10,6 +10,7 @@ import numpy as np
 
 from memcfg._core.rows import crc32c
 from memcfg.compression._choice import check_model
+from memcfg.compression._quantization import QuantizedWeight
 from memcfg.compression._strip import strip
 from memcfg.compression.coding import Coding, EncodedArray, encode
 from memcfg.compression.coding._compressed_file import (
@@ -25,13 +26,14 @@ from memcfg.nn.models import model_from_description
 from memcfg.units import parse_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
     from memcfg.compression._stage_report import Report
     from memcfg.nn import Model
     from memcfg.nn._weight_files import Entry
+    from memcfg.nn.layers._parametrization import Parametrization
 
 __all__ = ["CodedWeight", "CompressedModel", "load"]
 
@@ -52,7 +54,7 @@ class CodedWeight(NamedTuple):
         Its name in files, such as ``"dense/kernel"``.
     shape : tuple of int
         Its shape.
-    codec : {"plain", "codebook", "range"}
+    codec : {"plain", "codebook", "range", "integers"}
         How its sections are stored.
     nbytes : int
         The bytes of its sections.
@@ -77,8 +79,9 @@ class CompressedModel:
         the others take few values.
     settings : mapping of str to Coding, optional
         How weights are coded, by `Variable.path`, such as ``"dense/kernel"``. Weights
-        that it does not name are stored as they are. By default, all float32 weights
-        of two or more dimensions are coded.
+        that it does not name are stored as they are, and weights of integers that
+        `quantize` made as such. By default, these and all float32 weights of two or
+        more dimensions are coded.
     section_bytes : int or str, default "8MiB"
         Matrices larger than this are divided by columns into sections of at most so
         many bytes, decoded, which can be read one by one.
@@ -114,16 +117,20 @@ class CompressedModel:
         limit = parse_bytes(section_bytes)
         if not limit:
             raise ValueError("section_bytes must be positive, got 0")
+        integers = _integers(model)
         if model._built_network().computed:
             model = strip(model)
         with model._lock.turn():
             model._gather()
             session, found = model._built_session(), _values(model)
-            codings = _codings(found, settings)
+            codings = _codings(found, settings, integers)
             weights, pieces = [], []
             for entry in found:
-                value = np.asarray(session.read(entry.name))
-                weight, own = _stored(entry, value, codings.get(entry.key), limit)
+                if entry.key in integers and entry.key not in codings:
+                    weight, own = _stored_integers(entry, *integers[entry.key], limit)
+                else:
+                    value = np.asarray(session.read(entry.name))
+                    weight, own = _stored(entry, value, codings.get(entry.key), limit)
                 weights.append(weight)
                 pieces += own
         self._file = CompressedFile(_description(model), weights, pieces)
@@ -192,6 +199,9 @@ class CompressedModel:
     def model(self, custom_objects: Mapping[str, Any] | None = None) -> Model:
         """Return the model with all weights decoded.
 
+        Weights of integers stay so, as `quantize` made them; `strip` returns a model
+        that has none.
+
         Parameters
         ----------
         custom_objects : mapping of str to type or callable, optional
@@ -208,13 +218,19 @@ class CompressedModel:
             If the file is damaged, or names an unknown class.
         WeightsError
             If the weights in the file are not those of the model.
-        MissingDependencyError
-            If a weight has a range code and constriction is not installed.
         TypeError, ValueError
             If a constructor rejects an argument in the file.
         """
         made, _ = self._empty(custom_objects)
-        self._fill(made, {weight.key for weight in self._file.weights})
+        of_integers = {
+            each.key: QuantizedWeight(each.shape, each.form)
+            for each in self._file.weights
+            if each.form is not None
+        }
+        _parametrize(made, of_integers)
+        others = {weight.key for weight in self._file.weights} - of_integers.keys()
+        self._fill(made, others)
+        self._fill_integers(made, of_integers)
         return made
 
     def streamed(
@@ -251,7 +267,7 @@ class CompressedModel:
 
         Raises
         ------
-        FormatError, WeightsError, MissingDependencyError, TypeError, ValueError
+        FormatError, WeightsError, TypeError, ValueError
             As of `model`.
 
         Notes
@@ -265,10 +281,7 @@ class CompressedModel:
         made, entries_of = self._empty(custom_objects)
         source = SectionSource(self._file, sparse=products == "auto")
         stored = source.parametrizations()
-        for weight in made._built_network().weights:
-            if weight.key in stored:
-                weight.layer._parametrized[weight.spec_name] = stored[weight.key]
-        made._renew()
+        _parametrize(made, stored)
         self._fill(made, entries_of.keys() - stored.keys())
         return made
 
@@ -290,6 +303,17 @@ class CompressedModel:
             wanted = {entry.key: entry for entry in entries(model)}
             values = _decoded(self._file, keys)
             set_values(model, ((wanted[key], value) for key, value in values), None)
+
+    def _fill_integers(self, model: Model, by: Mapping[str, QuantizedWeight]) -> None:
+        """Read the parts of these weights into a model."""
+        if not by:
+            return
+        with model._lock.turn():
+            wanted = {entry.key: entry for entry in entries(model)}
+            for key, parts in _integer_parts(self._file, by):
+                names = (f"{key}_{part.name}" for part in by[key].parts)
+                values = zip((wanted[each] for each in names), parts, strict=True)
+                set_values(model, values, None)
 
     def predict(
         self,
@@ -397,8 +421,32 @@ def _values(model: Model) -> list[Entry]:
     return [keys[weight.name] for weight in weights]
 
 
+def _parametrize(model: Model, by: Mapping[str, Parametrization]) -> None:
+    """Let a new model hold parts of weights, by key."""
+    if not by:
+        return
+    for weight in model._built_network().weights:
+        if weight.key in by:
+            weight.layer._parametrized[weight.spec_name] = by[weight.key]
+    model._renew()
+
+
+def _integers(
+    model: Model,
+) -> dict[str, tuple[QuantizedWeight, Sequence[npt.NDArray[Any]]]]:
+    """Return the weights of a model that are integers and scales, by key."""
+    session = model._built_session()
+    return {
+        each.weight.key: (each.by, [session.read(part) for part in each.parts])
+        for each in model._built_network().computed.values()
+        if isinstance(each.by, QuantizedWeight)
+    }
+
+
 def _codings(
-    found: list[Entry], settings: Mapping[str, Coding] | None
+    found: list[Entry],
+    settings: Mapping[str, Coding] | None,
+    integers: Collection[str],
 ) -> dict[str, Coding]:
     """Return how each weight is coded, by key."""
     if settings is None:
@@ -406,6 +454,7 @@ def _codings(
             each.key: Coding()
             for each in found
             if each.dtype == "float32" and len(each.shape) > 1
+            if each.key not in integers
         }
     by_name = {each.name: each for each in found} | {each.key: each for each in found}
     result = {}
@@ -446,6 +495,53 @@ def _stored(
     codec = "plain" if coding is None else _CODECS[coding.coder]
     weight = StoredWeight(entry.key, entry.shape, entry.dtype, codec, columns, sections)
     return weight, pieces
+
+
+def _stored_integers(
+    entry: Entry,
+    by: QuantizedWeight,
+    parts: Sequence[npt.NDArray[Any]],
+    limit: int,
+) -> tuple[StoredWeight, list[bytes]]:
+    """Return the place of a weight of integers, and the bytes of its sections."""
+    columns, form = _columns(entry, limit), by.form
+    scales, codes = parts
+    shapes = section_shapes(entry.shape, columns)
+    pieces, begin = [], 0
+    for shape in shapes:
+        pieces.append(form.pack(scales, codes, slice(begin, begin + shape[-1])))
+        begin += shape[-1]
+    sections = tuple(
+        Section(0, len(piece), crc32c(piece), shape)
+        for piece, shape in zip(pieces, shapes, strict=True)
+    )
+    weight = StoredWeight(
+        entry.key, entry.shape, entry.dtype, "integers", columns, sections, form
+    )
+    return weight, pieces
+
+
+def _integer_parts(
+    file: CompressedFile, by: Mapping[str, QuantizedWeight]
+) -> Iterator[tuple[str, list[npt.NDArray[Any]]]]:
+    """Yield the key of each of these weights, with its scales and integers."""
+    found: list[tuple[npt.NDArray[Any], ...]] = []
+    for weight, section, data in file.sections(by.keys()):
+        assert weight.form is not None
+        try:
+            found.append(weight.form.unpack(data, section.shape))
+        except FormatError as error:
+            raise FormatError(f"{weight.key!r} is damaged: {error}") from None
+        if section is weight.sections[-1]:
+            parts = by[weight.key].parts
+            yield (
+                weight.key,
+                [
+                    np.concatenate(own, axis=1).reshape(part.shape)
+                    for own, part in zip(zip(*found, strict=True), parts, strict=True)
+                ],
+            )
+            found = []
 
 
 def _columns(entry: Entry, limit: int) -> int | None:
@@ -509,6 +605,10 @@ def _part(weight: StoredWeight, section: Section, data: bytes) -> npt.NDArray[An
         stored = np.frombuffer(data, np.dtype(weight.dtype).newbyteorder("<"))
         return stored.astype(weight.dtype).reshape(section.shape)
     try:
+        if weight.form is not None:
+            made = np.empty(section.shape, np.float32)
+            weight.form.decode(data, made)
+            return made
         code = EncodedArray(data, section.shape)
         if code.coder not in _CODERS[weight.codec]:
             raise FormatError(f"it is damaged: {code.coder!r} is not {weight.codec!r}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import json
 import struct
 import zlib
@@ -9,6 +11,8 @@ import zlib
 import numpy as np
 import pytest
 from coding_oracle import crc32c
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import memcfg as mc
 from memcfg import compression, nn
@@ -195,6 +199,193 @@ def test_files_that_lie_with_right_checksums_are_refused(saved, tmp_path):
     refused("two weights have one key", key="dense/bias")
     refused("in one of them only", WeightsError, key="other")
     refused("damaged", codec="range")
+
+
+def quantized(dtype, group=None, products="float32"):
+    model = nn.Sequential(
+        [
+            nn.Input((9, 9, 3)),
+            nn.Conv2D(7, 2, name="conv"),
+            nn.Flatten(),
+            nn.Dense(50, activation="relu", name="dense"),
+            nn.Dense(3, name="head"),
+        ]
+    )
+    return compression.quantize(model, dtype, group=group, products=products)
+
+
+@pytest.mark.parametrize("limit", ["8MiB", "16KiB"])
+@pytest.mark.parametrize("group", [None, 31])
+@pytest.mark.parametrize(("dtype", "share"), [("int8", 1), ("int4", 2)])
+def test_weights_of_integers_take_their_bits(dtype, share, group, limit, tmp_path):
+    model = quantized(dtype, group)
+    small = CompressedModel(model, section_bytes=limit)
+    held = {each.name: each for each in small.weights}
+    for name, (rows, units) in {
+        "conv/kernel": (12, 7),
+        "dense/kernel": (448, 50),
+        "head/kernel": (50, 3),
+    }.items():
+        groups = 1 if group is None else -(-rows // group)
+        assert held[name].codec == "integers"
+        assert held[name].nbytes == units * (-(-rows // share) + 4 * groups)
+    small.save(tmp_path / "a.mcz")
+    loaded = compression.load(tmp_path / "a.mcz")
+    made = loaded.model()
+    x = np.random.default_rng(0).normal(size=(4, 9, 9, 3)).astype(np.float32)
+    expected = model.predict(x, verbose=0)
+    np.testing.assert_array_equal(made.predict(x, verbose=0), expected)
+    found = loaded.predict(x)
+    loaded.close()
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    if limit == "8MiB":  # products by sections may round otherwise
+        np.testing.assert_array_equal(found, expected)
+    for one, other in zip(made.weights, model.weights, strict=True):
+        np.testing.assert_array_equal(one.numpy(), other.numpy())
+    assert made.plan(4, program="predict").peak_bytes == (
+        model.plan(4, program="predict").peak_bytes
+    )
+    again = CompressedModel(made, section_bytes=limit)
+    again.save(tmp_path / "b.mcz")
+    assert (tmp_path / "b.mcz").read_bytes() == (tmp_path / "a.mcz").read_bytes()
+
+
+def test_products_of_integers_are_those_of_the_file(tmp_path):
+    model = quantized("int4", 32, "int8")
+    CompressedModel(model).save(tmp_path / "a.mcz")
+    x = np.random.default_rng(0).normal(size=(4, 9, 9, 3)).astype(np.float32)
+    made = compression.load(tmp_path / "a.mcz").model()
+    np.testing.assert_array_equal(
+        made.predict(x, verbose=0), model.predict(x, verbose=0)
+    )
+
+
+def test_files_of_integers_that_lie_are_refused(tmp_path):
+    path = tmp_path / "a.mcz"
+    CompressedModel(quantized("int8")).save(path)
+    document, sections = parts_of(path)
+    kernel = next(w for w in document["weights"] if w["key"] == "dense/kernel")
+    assert (kernel["codec"], kernel["bits"]) == ("integers", 8)
+
+    def refused(words, **changes):
+        old = dict(kernel)
+        kernel.update(changes)
+        path.write_bytes(with_parts(document, sections))
+        with pytest.raises(FormatError, match=words):
+            compression.load(path).model()
+        kernel.clear()
+        kernel.update(old)
+
+    refused("integers of 5 bits", bits=5)
+    refused("unknown products: 'x'", products="x")
+    refused("should be positive", group=0)
+    refused("lacks bytes, or has too many", group=1)
+    refused("lacks bytes, or has too many", bits=4)
+    refused("has bits and is not of integers", codec="codebook")
+    (code,) = sections["dense/kernel"]
+    sections["dense/kernel"] = [code[:-1] + b"\x80"]
+    refused("-128 is no integer of it")
+
+
+def codes():
+    """Have codes of all kinds, in several sections."""
+    nn.set_random_seed(0)
+    layers = [nn.Dense(96, name=f"dense{i}") for i in range(4)]
+    model = nn.Sequential([nn.Input((96,)), *layers])
+    model.set_weights(
+        [
+            sparse(w.shape, i) if w.ndim > 1 else w
+            for i, w in enumerate(model.get_weights())
+        ]
+    )
+    coders = ("huffman", "none", "range")
+    settings = {f"dense{i}/kernel": Coding(coder=c) for i, c in enumerate(coders)}
+    return CompressedModel(model, settings, section_bytes="24KiB")
+
+
+@pytest.fixture(scope="module")
+def coded(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("codes")
+    codes().save(folder / "codes.mcz")
+    CompressedModel(quantized("int4", 31)).save(folder / "integers.mcz")
+    return folder, [parts_of(folder / f"{each}.mcz") for each in ("codes", "integers")]
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_damage_with_right_checksums_is_an_error_or_other_values(coded, data):
+    folder, files = coded
+    document, sections = copy.deepcopy(data.draw(st.sampled_from(files)))
+    key = data.draw(st.sampled_from([k for k in sections if k.endswith("kernel")]))
+    own = sections[key]
+    place = data.draw(st.integers(0, len(own) - 1))
+    code = bytearray(own[place])
+    for _ in range(data.draw(st.integers(1, 4))):
+        where = data.draw(st.integers(0, 40) | st.integers(0, len(code) - 1))
+        code[where] = data.draw(st.integers(0, 255))
+    if data.draw(st.booleans()):
+        del code[data.draw(st.integers(0, len(code))) :]
+    own[place] = bytes(code)
+    path = folder / "damaged.mcz"
+    path.write_bytes(with_parts(document, sections))
+    for act in (
+        lambda small: small.model(),
+        lambda small: predicted(small.streamed()),
+        lambda small: predicted(small.streamed(products="auto")),
+    ):
+        with contextlib.suppress(FormatError, WeightsError), np.errstate(all="ignore"):
+            act(compression.load(path))
+
+
+def predicted(model):
+    shape = model.layers[0].kernel.shape
+    x = np.ones((1, 96) if len(shape) == 2 else (1, 9, 9, 3), np.float32)
+    try:
+        return model.predict(x, verbose=0)
+    finally:
+        model.close()
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data())
+def test_any_header_is_read_or_refused(coded, data):
+    folder, files = coded
+    document, sections = copy.deepcopy(data.draw(st.sampled_from(files)))
+    weight = data.draw(st.sampled_from(document["weights"]))
+    name = data.draw(
+        st.sampled_from(
+            [
+                "shape",
+                "dtype",
+                "codec",
+                "columns",
+                "bits",
+                "group",
+                "products",
+                "sections",
+                "key",
+            ]
+        )
+    )
+    values = st.recursive(
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.floats()
+        | st.text(max_size=9)
+        | st.sampled_from(["plain", "codebook", "range", "integers", "int8"]),
+        lambda each: st.lists(each, max_size=4),
+        max_leaves=6,
+    )
+    weight[name] = data.draw(values)
+    path = folder / "other.mcz"
+    packed = zlib.compress(json.dumps(document).encode())
+    start = b"\x89mcz\r\n\x1a\n" + struct.pack("<II", len(packed), crc32c(packed))
+    path.write_bytes(
+        start + packed + b"".join(b"".join(own) for own in sections.values())
+    )
+    with contextlib.suppress(FormatError, WeightsError):
+        compression.load(path).model()
 
 
 def test_a_header_that_unpacks_without_end_is_refused(tmp_path):

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from memcfg._core.rows import crc32c
+from memcfg.compression.coding._integer_sections import IntegerForm
 from memcfg.documents import (
     Key,
     read_count,
@@ -37,7 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["CODECS", "CompressedFile", "Section", "StoredWeight"]
 
 FORMAT = "memcfg.compressed/1"
-CODECS = ("plain", "codebook", "range")
+CODECS = ("plain", "codebook", "range", "integers")
 _MAGIC = b"\x89mcz\r\n\x1a\n"
 _LENGTH = struct.Struct("<II")  # bytes of the header, and their CRC-32C
 _START = len(_MAGIC) + _LENGTH.size
@@ -68,6 +69,7 @@ class StoredWeight(NamedTuple):
     codec: str
     columns: int | None
     sections: tuple[Section, ...]
+    form: IntegerForm | None = None  # of the codec "integers"
 
     @property
     def nbytes(self) -> int:
@@ -201,6 +203,12 @@ def _described(weight: StoredWeight) -> dict[str, Any]:
         result["codec"] = weight.codec
     if weight.columns is not None:
         result["columns"] = weight.columns
+    if weight.form is not None:
+        result["bits"] = weight.form.bits
+        if weight.form.group is not None:
+            result["group"] = weight.form.group
+        if weight.form.products:
+            result["products"] = "int8"
     return {**result, "sections": [[s.nbytes, s.checksum] for s in weight.sections]}
 
 
@@ -252,7 +260,9 @@ def _placed(
                 f"{each['key']!r} has an unknown dtype or codec: {each['dtype']!r}, "
                 f"{each['codec']!r}"
             )
-        weight = StoredWeight(**{**each, "sections": ()})
+        form = _form(each)
+        kept = {name: each[name] for name in _KEPT}
+        weight = StoredWeight(**kept, sections=(), form=form)
         shapes = section_shapes(weight.shape, weight.columns)
         if len(shapes) != len(each["sections"]):
             raise FormatError(f"{weight.key!r} lacks sections, or has too many")
@@ -261,7 +271,9 @@ def _placed(
         sections = []
         for (nbytes, checksum), shape in zip(each["sections"], shapes, strict=True):
             dense = math.prod(shape) * np.dtype(weight.dtype).itemsize
-            if weight.codec == "plain" and nbytes != dense:
+            if form is not None:
+                dense = form.nbytes(shape)
+            if weight.codec in ("plain", "integers") and nbytes != dense:
                 raise FormatError(f"{weight.key!r} lacks bytes, or has too many")
             sections.append(Section(offset, nbytes, checksum, shape))
             offset += nbytes
@@ -269,6 +281,21 @@ def _placed(
     if len({weight.key for weight in result}) < len(result):
         raise FormatError("two weights have one key")
     return result, offset
+
+
+def _form(fields: dict[str, Any]) -> IntegerForm | None:
+    """Return how a weight of integers is held; None for another codec."""
+    bits, group, products = (fields[each] for each in ("bits", "group", "products"))
+    if fields["codec"] != "integers":
+        if (bits, group, products) != (None, None, None):
+            raise FormatError(f"{fields['key']!r} has bits and is not of integers")
+        return None
+    if bits not in (4, 8) or products not in (None, "int8") or not fields["shape"]:
+        raise FormatError(
+            f"{fields['key']!r} has integers of {bits!r} bits, of shape "
+            f"{fields['shape']}, or unknown products: {products!r}"
+        )
+    return IntegerForm(bits, group, products == "int8")
 
 
 def section_shapes(
@@ -292,12 +319,16 @@ def _read_section(value: Any, where: str) -> tuple[int, ...]:
     return section
 
 
+_KEPT = ("key", "shape", "dtype", "codec", "columns")  # of a `StoredWeight`
 _WEIGHT = {
     "key": Key(read_text),
     "shape": Key(read_list(read_count)),
     "dtype": Key(read_text, required=False, default="float32"),
     "codec": Key(read_text, required=False, default="plain"),
     "columns": Key(read_or_null(read_positive), required=False),
+    "bits": Key(read_or_null(read_positive), required=False),
+    "group": Key(read_or_null(read_positive), required=False),
+    "products": Key(read_or_null(read_text), required=False),
     "sections": Key(read_list(_read_section)),
 }
 _DOCUMENT = {

@@ -9,10 +9,11 @@ from weakref import finalize
 
 import numpy as np
 
-from memcfg._core import decode_bytes
+from memcfg._core import Kernel, decode_bytes
 from memcfg._core.rows import crc32c
 from memcfg.compression.coding import EncodedArray
-from memcfg.errors import FormatError
+from memcfg.devices import OperandSpec
+from memcfg.errors import FormatError, KernelError
 from memcfg.files import open_file
 from memcfg.nn.layers._parametrization import Parametrization
 from memcfg.ops import add_source
@@ -52,6 +53,7 @@ class SectionSource:
         if self._handle is not None:
             finalize(self, self._handle.close)
         self._pieces = file.pieces
+        self._checked: set[int] = set()  # sections whose codes products can read
         add_source(self.name, self)
 
     def parametrizations(self) -> Mapping[str, StoredParametrization]:
@@ -106,12 +108,37 @@ class SectionSource:
             self.decode_section(section, code, out)
 
     def read_codes(self, first: int, count: int, out: npt.NDArray[np.uint8]) -> None:
-        """Read consecutive sections as they are; FormatError if one is damaged."""
+        """Read consecutive sections as they are; FormatError if one is damaged.
+
+        Codes are checked when they are first read; later, their checksums say that they
+        are the same.
+        """
         begin = 0
         for number in range(first, first + count):
             size = self._rows[number][1].nbytes
-            self._read(number, out[begin : begin + size])
+            code = out[begin : begin + size]
+            self._read(number, code)
+            if number not in self._checked:
+                self._check(number, code)
+                self._checked.add(number)
             begin += size
+
+    def _check(self, section: int, code: npt.NDArray[np.uint8]) -> None:
+        """Raise FormatError for a code that no product can read.
+
+        A product of zeros reads all of it, and makes no matrix.
+        """
+        weight, row = self._rows[section]
+        inputs, units = row.shape
+        specs = OperandSpec((1, inputs), "float32"), OperandSpec(code.shape, "uint8")
+        made = OperandSpec((1, units), "float32")
+        attributes = {"columns": units, "ends": [row.nbytes]}
+        kernel = Kernel("coded_dense", attributes, specs, [made], None)
+        x, y = np.zeros(inputs, np.float32), np.empty(units, np.float32)
+        try:
+            kernel.run([each.ctypes.data for each in (x, code, y)])
+        except KernelError as error:
+            raise FormatError(f"{weight.key!r} is damaged: {error}") from None
 
     def _read(self, section: int, out: npt.NDArray[np.uint8]) -> None:
         """Read the bytes of a section."""
@@ -134,11 +161,13 @@ class SectionSource:
         weight, _ = self._rows[section]
         target = out.reshape(-1).view(np.uint8)
         try:
-            if weight.codec == "range":
+            if weight.form is not None:
+                weight.form.decode(code, out)
+            elif weight.codec == "range":
                 EncodedArray(code, out.shape).decode(out)
             else:
                 decode_bytes("codebook", code.data, target.data)
-        except ValueError as error:
+        except (FormatError, ValueError) as error:
             raise FormatError(f"{weight.key!r} is damaged: {error}") from None
 
 
