@@ -11,6 +11,7 @@ __all__ = [
     "ShuffleOrder",
     "crc32c",
     "decode_pair",
+    "place_entries",
     "read_rows",
 ]
 
@@ -63,6 +64,15 @@ def decode_pair(
     of_second: _Shares,
     to_second: _Symbols,
 ) -> bool: ...
+def place_entries(
+    steps: _Symbols,
+    numbers: _Symbols,
+    codebook: npt.NDArray[np.uint32],
+    out: npt.NDArray[np.uint32],
+    last: int,
+    of_steps: _Numbers,
+    of_numbers: _Numbers,
+) -> int: ...
 def read_rows(
     fd: int, offset: int, row_bytes: int, rows: _Numbers, out: npt.NDArray[Any]
 ) -> None: ...

@@ -26,6 +26,7 @@ __all__ = [
     "ShuffleOrder",
     "crc32c",
     "decode_pair",
+    "place_entries",
     "read_rows",
 ]
 
@@ -331,6 +332,42 @@ def decode_pair(
             count,
         )
     return known
+
+
+def place_entries(
+    const int32_t[::1] steps not None,
+    const int32_t[::1] numbers not None,
+    const uint32_t[::1] codebook not None,
+    uint32_t[::1] out not None,
+    int64_t last,
+    int64_t[::1] of_steps not None,
+    int64_t[::1] of_numbers not None,
+):
+    """Write words of a codebook behind gaps from word `last` on, and count symbols.
+
+    Returns the place of the last word, or -1 if an entry has no place or no word.
+    """
+    cdef Py_ssize_t i, count = steps.shape[0]
+    cdef int64_t words = out.shape[0]
+    if numbers.shape[0] != count or of_numbers.shape[0] != codebook.shape[0]:
+        raise ValueError("each gap has a number, and each word a count")
+    with nogil:
+        for i in range(count):
+            last += 1 + <int64_t>steps[i]
+            if (
+                steps[i] < 0
+                or steps[i] >= of_steps.shape[0]
+                or numbers[i] < 0
+                or numbers[i] >= codebook.shape[0]
+                or last < 0
+                or last >= words
+            ):
+                last = -1
+                break
+            of_steps[steps[i]] += 1
+            of_numbers[numbers[i]] += 1
+            out[last] = codebook[numbers[i]]
+    return last
 
 
 cdef uint64_t as_word(object number) except? 0:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from memcfg._core.rows import RangeDecoder, decode_pair
+from memcfg._core.rows import RangeDecoder, decode_pair, place_entries
 from memcfg.compression.coding._coding import MAX_INDEX_BITS
 from memcfg.errors import FormatError, MissingDependencyError
 
@@ -109,15 +109,12 @@ def decode_range(data: memoryview, out: Words) -> None:
             known = all(map(of_gaps.decode, shares, own))
         if not known:
             raise _damaged()
-        at = last + np.cumsum(own[0].astype(np.int64) + 1)
-        last = int(at[-1])
-        if last >= words:
+        found = np.zeros(of_steps.size, np.int64), np.zeros(codewords, np.int64)
+        last = place_entries(*own, codebook, out, last, *found)
+        if last < 0:
             raise _damaged()
-        for counts, block in zip((of_steps, of_numbers), own, strict=True):
-            if block.max() >= counts.size:  # the other symbol of a model of one
-                raise _damaged()
-            counts += np.bincount(block, minlength=counts.size)
-        out[at] = codebook[own[1]]
+        of_steps += found[0]
+        of_numbers += found[1]
     if not (of_gaps.may_end and of_values.may_end):
         raise _damaged()
 
