@@ -156,6 +156,32 @@ def test_int8_of_numbers_that_are_whole_is_exact(tmp_path):
     np.testing.assert_allclose(reference(path, x)[0], x @ kernel + [1, -2, 0], 1e-6)
 
 
+@pytest.mark.parametrize("products", ["float32", "int8"])
+@pytest.mark.parametrize(("dtype", "largest"), [("int8", 127), ("int4", 7)])
+def test_integers_of_a_model_are_those_of_the_file(tmp_path, dtype, largest, products):
+    layers = [nn.Conv2D(6, 3, activation="relu"), nn.Flatten(), nn.Dense(5)]
+    plain = nn.Sequential([nn.Input((5, 5, 3)), *layers])
+    model = mc.compression.quantize(plain, dtype, products=products)
+    path, x = tmp_path / "m.onnx", samples(model, 40)
+    model.export(path)
+    whole = mc.compression.strip(model)
+    assert_same(reference(path, *x), predicted(whole, x))
+    model.export(path, quantize="int8", calibration_data=x[0])
+    (found,), (expected,) = reference(path, *x), predicted(model, x)
+    assert np.abs(found - expected).max() < 0.03 * np.abs(expected).max()
+    stored = [
+        onnx.numpy_helper.to_array(each)
+        for each in onnx.load(path).graph.initializer
+        if each.data_type == onnx.TensorProto.INT8 and len(each.dims) > 1
+    ]
+    kernel, matrix = model.layers[0].kernel.numpy(), model.layers[2].kernel.numpy()
+    wanted = [np.moveaxis(kernel, (3, 2), (0, 1)), matrix]
+    for own, weight, axes in zip(stored, wanted, ((1, 2, 3), 0), strict=True):
+        assert np.abs(own).max() == largest
+        steps = np.abs(weight).max(axes, keepdims=True) / np.float32(largest)
+        np.testing.assert_allclose(own * steps, weight, rtol=1e-5, atol=1e-7)
+
+
 def test_calibration_stays_within_the_limit(tmp_path):
     (cpu,) = mc.config.list_physical_devices("CPU")
     del cpu
