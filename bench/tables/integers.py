@@ -1,4 +1,4 @@
-"""The table of products with integers, from the committed results."""
+"""The table of products with 8-bit integers, from the committed results."""
 
 from __future__ import annotations
 
@@ -6,25 +6,21 @@ import json
 from pathlib import Path
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "integers.json"
-HEAD = """| layer | kernel | float32 | integers | times as fast | memory | error |
-| --- | --- | ---: | ---: | ---: | ---: | ---: |
+HEAD = """| rows × inputs × units | float32 | int8 | times as fast | memory | error |
+| --- | ---: | ---: | ---: | ---: | ---: |
 """
 
 
 def row(result: dict) -> str:
     seconds, peak = result["seconds"], result["peak_bytes"]
-    text = ""
-    for kind, error in result["errors"].items():
-        cells = [
-            result["layer"],
-            kind,
-            *(f"{1e3 * seconds[each]:.3f} ms" for each in ("float32", kind)),
-            f"**{seconds['float32'] / seconds[kind]:.1f}**",
-            f"{peak[kind] / peak['float32']:.2f}",
-            f"{error:.3f}",
-        ]
-        text += "| " + " | ".join(cells) + " |\n"
-    return text
+    cells = [
+        f"{result['rows']} × {result['inputs']} × {result['units']}",
+        *(f"{1e3 * seconds[each]:.3f} ms" for each in ("float32", "int8")),
+        f"**{seconds['float32'] / seconds['int8']:.1f}**",
+        f"{peak['int8'] / peak['float32']:.2f}",
+        f"{result['error']:.3f}",
+    ]
+    return "| " + " | ".join(cells) + " |\n"
 
 
 def table(path: Path = RESULTS) -> str:
