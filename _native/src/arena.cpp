@@ -190,6 +190,16 @@ void Arena::shrink(Bytes requested) {
   release(requested, pages);
 }
 
+void Arena::discard(Offset offset, Bytes size) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  require_alive();
+  if (is_block() || !pool_->touchable()) return;
+  const System& system = pool_->system();
+  const Bytes page = system.page_size();
+  const Offset begin = align_up(offset, page), end = (offset + size) / page * page;
+  if (begin < end) system.reset_pages(base_ + begin, end - begin);
+}
+
 void Arena::free() {
   const std::lock_guard<std::mutex> lock(mutex_);
   require_alive();

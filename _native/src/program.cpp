@@ -309,6 +309,17 @@ std::size_t Program::free(std::size_t space) {
   return append_buffer(Kind::free, space);
 }
 
+std::size_t Program::discard(Offset offset, Bytes size) {
+  const Turn turn(*this);
+  place({0, offset}, size);
+  derive_waits(0, {{0, offset, offset + size, true}});
+  discards_.push_back({offset, size});
+  Instruction made;
+  made.kind = Kind::discard;
+  made.more = discards_.size() - 1;
+  return append(made);
+}
+
 void Program::take(std::size_t space, bool shared) {
   const Turn turn(*this);
   const BufferSpace& found = find_buffer(space);
@@ -806,6 +817,11 @@ void Program::execute_one(std::size_t index) {
       case Kind::free:
         users_[instruction.more].buffer->drop();
         break;
+      case Kind::discard: {
+        const auto& [offset, size] = discards_[instruction.more];
+        arena_->arena().discard(offset, size);
+        break;
+      }
       default:
         transfer(instruction);
     }

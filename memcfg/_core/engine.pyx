@@ -830,6 +830,11 @@ cdef class Program:
         """Append what drops a buffer; it is freed when nobody else refers to it."""
         return self.core.get().free(as_size(space, "a space"))
 
+    def discard(self, offset, nbytes):
+        """Append what ends the life of bytes of the arena: their pages go back."""
+        return self.core.get().discard(as_size(offset, "an offset"),
+                                       as_size(nbytes, "a size"))
+
     def take(self, space, shared=True):
         """Take a buffer now, unless it is taken, and `shared` or nobody else's."""
         cdef size_t place = as_size(space, "a space")

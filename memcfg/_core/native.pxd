@@ -629,6 +629,7 @@ cdef extern from "memcfg/program.hpp" namespace "memcfg" nogil:
         size_t add_buffer(shared_ptr[BufferSpace] buffer) except +raise_failure
         size_t allocate(size_t space) except +raise_failure
         size_t free(size_t space) except +raise_failure
+        size_t discard(size_t offset, size_t size) except +raise_failure
         void take(size_t space, bool shared) except +raise_failure
         void drop(size_t space) except +raise_failure
         shared_ptr[Buffer] buffer(size_t space) except +raise_failure

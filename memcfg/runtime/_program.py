@@ -22,6 +22,7 @@ from memcfg.errors import KernelError, ResourceExhaustedError
 from memcfg.ops._dtypes import array_dtype
 from memcfg.ops.sections import BESIDE
 from memcfg.runtime._caller_arrays import Readers, Results, aligned_empty
+from memcfg.runtime._discards import choose_discards
 from memcfg.runtime._kernels import Copied
 from memcfg.runtime._placement import ARENA
 from memcfg.runtime._report import CodingEntry, MemoryReport, TimelineEntry
@@ -528,7 +529,14 @@ class Program:
         return None if action.scratch_offset is None else (0, action.scratch_offset)
 
     def _compile_plan(self, readers: Readers) -> None:
+        sizes, discards = self.results.sizes, None
+        if sizes:
+            nbytes = sum(sizes[tensor] for tensor in self.results.tensors.values())
+            discards = choose_discards(self.graph, self.spec.plan, sizes, nbytes)
         for index, action in enumerate(self.spec.plan.actions):
+            if discards is not None and index == discards.action:
+                for span in discards.spans:
+                    self._loop.discard(*span)
             self._compile(index, action, readers)
         self.results.declare(self._loop)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import mmap
 import operator
 import threading
 import time
@@ -260,6 +261,25 @@ def test_a_run_tells_what_each_instruction_took(arena, cells):
         assert program.least_seconds() == least
         assert program.run() == 0
     assert counter.value == 2
+
+
+def test_what_is_discarded_is_zero_in_whole_pages():
+    page, arena = mmap.PAGESIZE, Pool().arena()
+    arena.grow(4 * page)
+    cells = np.frombuffer(arena, np.uint8)
+    program = Program(arena)
+    assert program.discard(64, 2 * page) == 0
+    for offset, nbytes in ((0, 4 * page + 1), (4 * page, 64), (4, 64)):
+        with pytest.raises(ValueError, match=r"leave the|multiple of 64"):
+            program.discard(offset, nbytes)
+    assert len(program) == 1
+    for _ in range(2):
+        cells[:] = 7
+        assert program.run() == -1
+        assert (cells == 0).nonzero()[0].tolist() == [*range(page, 2 * page)]
+    program.fail_at(0)
+    with pytest.raises(KernelError, match="instruction 0"):
+        program.run()
 
 
 def test_callback_exception_leaves_run_as_it_is(arena):

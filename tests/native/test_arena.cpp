@@ -178,6 +178,25 @@ TEST(shrinking_gives_back_and_regrowth_is_zero) {
   arena->check();
 }
 
+TEST(what_is_discarded_goes_back_in_whole_pages) {
+  Fixture f(1 << 20);
+  const auto arena = f.arena(1 << 20);
+  arena->grow(5 * f.page);
+  std::memset(arena->base(), 7, arena->size());
+  arena->discard(64, 3 * f.page);
+  for (Bytes i = 0; i < 5 * f.page; ++i) {
+    const bool gone = i >= f.page && i < 3 * f.page;
+    CHECK(arena->base()[i] == std::byte(gone ? 0 : 7));
+  }
+  arena->discard(64, f.page);  // no whole page
+  CHECK(arena->base()[f.page - 1] == std::byte{7});
+  CHECK(arena->size() == 5 * f.page && f.pool->stats().current == 5 * f.page);
+  CHECK(f.pool->stats().reserved == 5 * f.page);
+  arena->check();
+  arena->free();
+  CHECK_THROWS(std::invalid_argument, arena->discard(0, f.page));
+}
+
 TEST(pins_hold_it) {
   Fixture f(kNoLimit);
   const auto arena = f.arena(1 << 20);

@@ -59,6 +59,12 @@ class Arena {
   // after free().
   void shrink(Bytes requested);
 
+  // The memory behind the whole pages of [offset, offset + size) goes back to the
+  // system until they are touched again; their bytes are undefined. Does nothing to a
+  // block, to memory that the host cannot touch, and where the system refuses. Pre:
+  // inside size().
+  void discard(Offset offset, Bytes size);
+
   // Gives memory and addresses back. Throws still_held while a Pin lives, and
   // std::invalid_argument when called twice.
   void free();

@@ -37,9 +37,9 @@ class CallbackKernel final : public Kernel {
 };
 
 // A list of instructions: compute, copy, encode, decode, wait, guard, protect,
-// allocate, free. Built once, then run any number of times; no two programs of an arena
-// are at work at once. Running takes no memory but what `allocate` says. Keeps its
-// spaces and shares its kernels and lanes.
+// allocate, free, discard. Built once, then run any number of times; no two programs of
+// an arena are at work at once. Running takes no memory but what `allocate` says. Keeps
+// its spaces and shares its kernels and lanes.
 //
 // Space 0 is the arena. Kernels work on its bytes and on those of buffers, spaces that
 // are taken from a resource in a step or before it. Queue 0 is `compute`, which runs
@@ -151,6 +151,9 @@ class Program {
   // where it cannot be had.
   std::size_t allocate(std::size_t space);
   std::size_t free(std::size_t space);
+  // Ends the life of bytes of the arena: the memory of whole pages goes back to the
+  // system until they are touched again, see Arena::discard.
+  std::size_t discard(Offset offset, Bytes size);
   // Saves the first `size` bytes of the arena at `to`. A run that fails behind it has
   // them back.
   std::size_t protect(Bytes size, Place to);
@@ -241,13 +244,14 @@ class Program {
     wait,
     protect,
     allocate,
-    free
+    free,
+    discard
   };
   struct Instruction {
     Kind kind = Kind::compute;
     std::size_t queue = 0;
     std::size_t first_operand = 0;  // index into operands_
-    std::size_t more = 0;           // index into transfers_, an event, or a space
+    std::size_t more = 0;  // index into transfers_ or discards_, an event, or a space
     const Kernel* kernel = nullptr;
     void* scratch = nullptr;
     Kernel::RunState* state = nullptr;
@@ -344,6 +348,7 @@ class Program {
   std::vector<bool> bound_;    // operands that stand for a bound input
   std::vector<Users> users_;   // by space
   std::vector<Transfer> transfers_;
+  std::vector<std::pair<Offset, Bytes>> discards_;  // where, and how many
   std::vector<Input> inputs_;
   std::vector<std::shared_ptr<const Kernel>> kernels_;  // keeps them alive
   // This program's own, by kernel and queue, whose instructions run one after another.

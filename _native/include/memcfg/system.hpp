@@ -53,7 +53,7 @@ class System {
   // committed again, they are zero.
   virtual void decommit(void* address, Bytes size, Access access) const noexcept = 0;
 
-  // Pre: open pages that are committed, and stay so. True: their memory has gone back,
+  // Pre: pages that are committed, and stay so. True: their memory has gone back,
   // and they are zero; false: nothing has changed.
   virtual bool reset_pages(void* address, Bytes size) const noexcept {
     static_cast<void>(address);
