@@ -95,7 +95,7 @@ class Auto:
     ) -> Plan:
         watch = self.watch(_SEARCHING)
         request = Request.of(graph, self.name, limit_bytes, watch)
-        request = replace(request, places=self.places, below=below)
+        request = replace(request, places=self.places, below=below, any_fits=self.first)
         bounding = self.watch()
         plans = _plan(request, first=self.first)
         if self.algorithms == "any":
@@ -250,10 +250,14 @@ def _plan(request: Request, *, first: bool = False) -> _Plans:
             return plans
     policies = [look_ahead(), sqrt_checkpoint(), replay_elementwise()]
     policies.insert(0 if repeats(request) else len(policies), repeated_blocks())
+    if request.any_fits:  # the one that takes longest comes last
+        policies.sort(key=lambda policy: policy.name == "look_ahead")
     for policy in policies:
         if not plans.begin(policy.name) or (first and plans.best is not None):
             return plans
         plans.add(propose(policy, request))
+    if request.any_fits and plans.best is not None:
+        return plans
     if len(request.graph.ops) <= _LAST[0] and request.step.is_small:
         _search(request, plans)
     return plans

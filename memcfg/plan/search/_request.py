@@ -91,6 +91,8 @@ class Request:
     below : float, default inf
         Time in seconds. For a slower schedule, a method may return a plan that does not
         fit instead.
+    any_fits : bool, default False
+        Whether the first plan that fits will do: methods look for no faster one.
     known : dict
         Results about the graph that methods share, so that several methods of `auto`
         need not place the same schedules again.
@@ -108,6 +110,7 @@ class Request:
     places: bool = True
     watch: Watch | None = None
     below: float = math.inf
+    any_fits: bool = False
     known: dict[Hashable, Any] = field(default_factory=dict, repr=False, compare=False)
 
     @staticmethod

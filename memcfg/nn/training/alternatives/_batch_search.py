@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BatchSearch"]
 
+_TRACED = 2  # graphs that are kept: a batch is often asked about twice in turn
 _GUESSES = 8  # interpolated, before the interval is halved
 
 
@@ -48,6 +49,7 @@ class BatchSearch:
     # Calls a function; None if that failed, which counts as no plan.
     attempt: Callable[[Callable[[], int]], int | None] = _directly
     shortfalls: dict[int, int] = field(default_factory=dict)  # by the batch
+    _graphs: dict[int, Graph] = field(default_factory=dict)  # the last ones, by batch
 
     def has_time(self) -> bool:
         """Return whether there is time for one more plan."""
@@ -60,9 +62,17 @@ class BatchSearch:
             self.shortfalls[batch] = NO_PLAN if found is None else found
         return self.shortfalls[batch]
 
+    def _graph(self, batch: int) -> Graph:
+        """Trace a batch, unless it is one of the last."""
+        if batch not in self._graphs:
+            while len(self._graphs) >= _TRACED:
+                del self._graphs[next(iter(self._graphs))]
+            self._graphs[batch] = self.graph_of(batch)
+        return self._graphs[batch]
+
     def _planned_shortfall(self, batch: int) -> int:
         return self.executor.shortfall(
-            self.graph_of(batch),
+            self._graph(batch),
             first_of(self.policy),
             self.promised,
             self.limit_bytes,
@@ -70,18 +80,18 @@ class BatchSearch:
 
     def bound_excess(self, batch: int) -> float:
         """Return by how many bytes the lower bound of a batch exceeds the budget."""
-        graph = self.graph_of(batch)
+        graph = self._graph(batch)
         return self.executor.bound_excess(graph, self.promised, self.limit_bytes)
 
     def has_plain_plan(self, batch: int) -> bool:
         """Return whether a batch fits without computing any op twice."""
-        graph = self.graph_of(batch)
+        graph = self._graph(batch)
         given = self.promised, self.limit_bytes
         return not self.executor.shortfall(graph, share(), *given)
 
     def plan(self, batch: int) -> Plan:
         """Plan a batch that fits."""
-        graph = self.graph_of(batch)
+        graph = self._graph(batch)
         return self.executor.plan(
             graph, self.policy, self.limit_bytes, promised=self.promised
         )
@@ -152,7 +162,7 @@ class BatchSearch:
         if larger:  # the line through the nearest two refusals
             samples, nbytes = min(larger)
             return batch - -(-missing * samples // nbytes)
-        graph = self.graph_of(batch)  # the line through the bytes of the state
+        graph = self._graph(batch)  # the line through the bytes of the state
         state = sum(graph.tensors[i].nbytes for i in graph.persistent)
         left = self.executor.budget_bytes(self.promised, self.limit_bytes) or 0
         needed = left + missing

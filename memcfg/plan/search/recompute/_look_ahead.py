@@ -132,6 +132,8 @@ class _Schedules:
         if not again and self.ops <= _SMALL:
             end = self._lower_end(goal)
             self._reach(end)
+            if min(rung[0] for rung in self.rungs) > goal:
+                return None  # no search starts above its goal
             self._search(min(rung[0] for rung in self.rungs), 2)
             lower = self._search(end, 2)
         result = self._search(goal, 4 if again else 1)
@@ -201,7 +203,7 @@ class _Schedules:
 def plan_look_ahead(request: Request) -> Plan:
     """Plan for the lowest peak or, with a limit, for the least recomputation."""
     how = request.replayed, request.orders, request.in_place, request.searches
-    key = "look ahead", request.limit_bytes, how
+    key = "look ahead", request.limit_bytes, request.any_fits, how
     return request.ordered(request.once(key, lambda: _sequence(request)))
 
 
@@ -217,7 +219,7 @@ def _sequence(request: Request) -> Sequence[int]:
         first = first_fitting(request, schedules.find)
     if first is None:
         first = _placed_lowest(request, [given, *schedules.lowest()])
-    if limit is None or request.peak_in_order(first) > limit:
+    if limit is None or request.any_fits or request.peak_in_order(first) > limit:
         return first
     start = request.in_order(first)
     result = _searched_again(request, schedules, start, limit)
