@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import gc
+import select
+import subprocess
+import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -106,6 +110,82 @@ def test_a_loader_and_a_model_are_never_over_the_budget(limit, tenths):
     fresh = make()  # without a limit: the same batches, the same plan's bits
     fresh.fit(Pipeline(samples).dataset, epochs=epochs, verbose=0)
     assert weights(model) == weights(fresh)
+
+
+# Trains within a budget, after what is taken only once has been taken; says when it
+# begins and ends, and waits until it is told to go on.
+_WATCHED = """
+import sys
+import numpy as np
+import memcfg as mc
+from memcfg import nn
+
+def train(samples, epochs):
+    data = mc.data.Dataset.from_tensor_slices((x[:samples], y[:samples]))
+    data = data.map(lambda x, y: ((x - 0.5) * 2, y)).cache()
+    data = data.shuffle(500, seed=1).batch(32).prefetch(8)
+    model = nn.Sequential([nn.Input((width,)), nn.Dense(64), nn.Dense(2)])
+    model.compile("sgd", nn.SparseCategoricalCrossentropy(from_logits=True))
+    model.fit(data, epochs=epochs, verbose=0)
+    model.close()
+
+limit, samples, width, epochs = map(int, sys.argv[1:])
+x = np.random.default_rng(0).random((samples, width), np.float32)
+y = np.zeros(samples, np.int64)
+train(300, 3)
+mc.config.trim("CPU:0")
+mc.config.reset_memory_stats("CPU:0")
+print("begin", flush=True)
+input()
+with mc.budget(limit):
+    train(samples, epochs)
+    print("end", mc.config.get_memory_info("CPU:0")["peak"], flush=True)
+    input()
+"""
+
+
+def resident(process):
+    """The bytes of anonymous memory that a process has resident, as Linux says."""
+    text = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
+    return int(text.partition("RssAnon:")[2].split()[0]) * KIB
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize(
+    ("samples", "width", "epochs"),
+    [(2_000, 4096, 2), pytest.param(25_000, 1024, 4, marks=pytest.mark.slow)],
+)
+def test_another_process_sees_no_byte_above_the_budget(samples, width, epochs):
+    """A cache of all samples, 10^5 with those of later epochs, would take more.
+
+    Objects of the interpreter are outside of the budget: plans, and those that stand
+    for the elements that the cache keeps.
+    """
+    limit = 24 << 20
+    others = (2 << 20) + limit // (width * 4) * 1536
+    assert samples * width * 4 > limit + others
+    command = [
+        sys.executable,
+        "-c",
+        _WATCHED,
+        *map(str, (limit, samples, width, epochs)),
+    ]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, **pipes) as child:
+        assert child.stdout.readline() == "begin\n"
+        before, most, looks = resident(child), 0, 0
+        child.stdin.write("\n")
+        child.stdin.flush()
+        while not select.select([child.stdout], [], [], 0.002)[0]:
+            most, looks = max(most, resident(child) - before), looks + 1
+        word, peak = child.stdout.readline().split()
+        most = max(most, resident(child) - before)
+        child.communicate("\n")
+    assert word == "end"
+    assert child.returncode == 0
+    assert looks > 20
+    assert limit // 2 < int(peak) <= limit
+    assert limit // 2 < most <= limit + others
 
 
 def test_a_cache_makes_way_for_a_model_and_is_filled_again():

@@ -646,7 +646,7 @@ def drawn(generator):
 @pytest.mark.parametrize("part", [1.0, 0.6, 0.3, 0.1, 0.02])
 def test_a_random_model_trains_or_is_refused_with_what_would_do(part, tenths):
     generator = np.random.default_rng(int(1000 * part))
-    for _ in range(2 if tenths == 1 else 12):
+    for _ in range(2 if tenths == 1 else 60):
         nn.set_random_seed(int(generator.integers(1000)))
         layers, x, y = drawn(generator)
         model = compiled(layers)
@@ -748,6 +748,37 @@ def test_the_largest_batch_is_the_measured_one(tenths):
                     with pytest.raises(InfeasiblePlanError):
                         model.train_on_batch(rows, y)
             mc.config.set_memory_limit("CPU:0", None)
+
+
+def test_a_batch_16_times_too_large_ends_with_the_accuracy_of_one_that_fits():
+    x, teacher = numbers(2048, 20), numbers(20, 4, seed=3)
+    y = (x @ teacher).argmax(1)
+
+    def train(limit, batch_size):
+        nn.set_random_seed(2)
+        hidden = [nn.Dense(64, activation="relu") for _ in range(2)]
+        model = nn.Sequential([nn.Input((20,)), *hidden, nn.Dense(4)])
+        model.compile(nn.optimizers.Adam(0.01), cross_entropy(), metrics=["accuracy"])
+        mc.config.set_memory_limit("CPU:0", limit)
+        size = batch_size or 16 * model.largest_batch()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FallbackWarning)
+            history = model.fit(x, y, batch_size=size, epochs=8, verbose=0, seed=1)
+        accuracy = model.evaluate(x, y, batch_size=16, verbose=0)[1]
+        model.close()
+        mc.config.set_memory_limit("CPU:0", None)
+        return size, accuracy, history
+
+    size, accuracy, told = train("128KiB", None)
+    _, expected, plain = train(None, size)
+    assert size >= 256
+    assert plain.fallbacks == []
+    assert expected > 0.5
+    assert abs(accuracy - expected) < 0.005
+    assert {fallback.step for fallback in told.fallbacks} == {"micro_batch"}
+    assert f"batch {size} needs" in str(told.fallbacks[0])
+    assert "with accumulated gradients" in str(told.fallbacks[0])
+    np.testing.assert_allclose(told.history["loss"], plain.history["loss"], rtol=1e-3)
 
 
 def test_a_refusal_names_the_limit_of_micro_batches_of_one_sample():
