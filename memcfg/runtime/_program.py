@@ -21,8 +21,8 @@ from memcfg import plan as planning
 from memcfg.errors import KernelError, ResourceExhaustedError
 from memcfg.ops._dtypes import array_dtype
 from memcfg.ops.sections import BESIDE
+from memcfg.plan.format._discards import choose_discards
 from memcfg.runtime._caller_arrays import Readers, Results, aligned_empty
-from memcfg.runtime._discards import choose_discards
 from memcfg.runtime._kernels import Copied
 from memcfg.runtime._placement import ARENA
 from memcfg.runtime._report import CodingEntry, MemoryReport, TimelineEntry

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from memcfg import nn
 from memcfg.plan import Compute
-from memcfg.runtime import _discards
-from memcfg.runtime._discards import _pages, choose_discards
+from memcfg.plan.format import _discards
+from memcfg.plan.format._discards import _pages, choose_discards
 
 PAGE = mmap.PAGESIZE
 SPANS = st.lists(

@@ -12,7 +12,7 @@ import mmap
 from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from memcfg.plan import Compute
+from memcfg.plan.format._actions import Compute
 from memcfg.plan.format._clock import cost_of
 from memcfg.plan.format._simulate import Usage
 from memcfg.units import align_up
@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator
 
     from memcfg.graph import Graph
-    from memcfg.plan import Action, Plan
+    from memcfg.plan.format._actions import Action
+    from memcfg.plan.format._plan import Plan
 
 __all__ = ["Discards", "choose_discards"]
 
