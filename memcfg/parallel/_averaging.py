@@ -52,9 +52,7 @@ class Averaging:
             keys = []
             for key in wanted:
                 begin, end = share_of(key.batch_size, size)[rank]
-                if key.kind == "predict":
-                    keys.append(key)
-                elif end > begin:
+                if end > begin:
                     trains = key.kind == "train"
                     keys.append(key._replace(batch_size=end - begin, is_part=trains))
             if keys:

@@ -3,22 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import ExitStack, closing
+from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from memcfg.data import Dataset
+from memcfg.errors import CommunicationError
 from memcfg.nn._argument_checks import integer
 from memcfg.nn.inputs._reading import is_arrays
+from memcfg.nn.inputs._stream_source import StreamSource
+from memcfg.nn.training._evaluations import Evaluations
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from memcfg.memory import Resource
     from memcfg.nn import Model
-    from memcfg.ops import Communicator
+    from memcfg.nn.inputs._batches import Batch
+    from memcfg.parallel._members import Member, Members
 
-__all__ = ["batches_of", "evaluate_by_ranks", "evaluate_by_threads"]
+__all__ = ["batches_of", "evaluate"]
+
+R = TypeVar("R")
 
 _BATCH = 32  # samples, as of `Model.do_evaluation`
 
@@ -37,41 +44,117 @@ def batches_of(x: Any, batch_size: int | None, steps: int | None) -> Iterator[An
     return islice(source, steps)
 
 
-def evaluate_by_threads(
-    models: Sequence[Model], batches: Iterator[Any], evaluations: Sequence[Any]
-) -> None:
-    """Have batch i evaluated by model i modulo their number; merge in that order."""
-    count = len(models)
-    own = [_renewed(evaluations) for _ in models]
-    with ThreadPoolExecutor(count, thread_name_prefix="memcfg evaluation") as threads:
-        while row := list(islice(batches, count)):
-            futures = [
-                threads.submit(model.do_evaluation, [batch], *each)
-                for model, each, batch in zip(models, own, row, strict=False)
-            ]
-            for future in futures:
-                future.result()
-    for each in own:
-        _merge(evaluations, each)
-
-
-def evaluate_by_ranks(
+def evaluate(
     model: Model,
-    communicator: Communicator,
+    members: Members,
     batches: Iterator[Any],
     evaluations: Sequence[Any],
 ) -> None:
-    """Evaluate this rank's share of the batches; merge those of all ranks in order."""
-    own = _renewed(evaluations)
-    try:
-        for batch in islice(batches, communicator.rank, None, communicator.size):
-            model.do_evaluation([batch], *own)
-    except BaseException as error:
-        with suppress(Exception):  # the others have ended as well
-            communicator.fail(f"{type(error).__name__}: {error}")
-        raise
-    for each in communicator.exchange(own):
+    """Have batch i evaluated by rank i modulo their number; merge in that order.
+
+    In each round all ranks run a batch at the same time, so that they can gather
+    weights together. An error in the data, or of an evaluator, is raised on all ranks
+    in the next round, and the group goes on.
+    """
+    pool = model._pool()  # threads of members do not take the model's lock
+    shares = [_Share(pool, each, _renewed(evaluations)) for each in members.all]
+    goes_on = True
+    while goes_on:
+        row = _next_row(batches, members.size)
+        goes_on = members.call(partial(_run, shares, row))[0]
+        for each in shares:
+            each.check()
+    own = [each.evaluations for each in shares]
+    seen = own
+    if len(own) < members.size:  # of other processes, too
+        seen = members.lead.communicator.exchange(own[0])
+    for each in seen:
         _merge(evaluations, each)
+
+
+def _next_row(batches: Iterator[Any], size: int) -> list[Any] | Exception:
+    """Read a batch for each rank, or fewer at the end; return an error."""
+    try:
+        return list(islice(batches, size))
+    except Exception as error:
+        return error
+
+
+def _run(shares: Sequence[_Share], row: list[Any] | Exception, member: Member) -> bool:
+    """Evaluate a rank's batch of a row; return whether there may be more."""
+    first = shares[0].rank
+    return shares[member.communicator.rank - first].run(row)
+
+
+class _Share:
+    """What a rank does of an evaluation."""
+
+    def __init__(self, pool: Resource, member: Member, evaluations: Any) -> None:
+        self.evaluations = evaluations
+        self.rank = member.communicator.rank
+        self._of = Evaluations(evaluations)
+        self._pool = pool
+        self._session, self._communicator = member.session, member.communicator
+        self._error: Exception | None = None  # that others will be told
+        self._said: list[tuple[int, str | None]] = []  # batches of the row, errors
+
+    def run(self, row: list[Any] | Exception) -> bool:
+        """Evaluate this rank's batch of a row; return whether there may be more.
+
+        A rank for which there is none runs that of rank 0.
+        """
+        if isinstance(row, Exception):
+            self._error, row = self._error or row, []
+        with ExitStack() as stack:
+            batch = None
+            if row and self._error is None:
+                element = row[self.rank] if self.rank < len(row) else row[0]
+                batch = self._caught(lambda: self._read(element, stack))
+            error = None if self._error is None else _shown(self._error)
+            self._said = self._communicator.exchange((len(row), error))
+            if batch is None or len({*self._said}) > 1:
+                return False
+            session = self._session
+            gathers = session.divides_weights
+            step = session.step_gathering if gathers else session.step
+            _, add = self._of.run(session, "predict", batch, step)
+            if self.rank < len(row):
+                self._caught(add)
+        return True
+
+    def check(self) -> None:
+        """Raise an error that all ranks know of: this one's, or another's."""
+        counts = [count for count, _ in self._said]
+        errors = {i: error for i, (_, error) in enumerate(self._said) if error}
+        if self._error is not None and self.rank in errors:
+            raise self._error
+        if errors:
+            rank = min(errors)
+            raise CommunicationError(f"rank {rank} failed: {errors[rank]}", [*errors])
+        if len({*counts}) > 1:
+            raise ValueError(
+                f"ranks have other numbers of batches, {counts} in the last round: "
+                "pass the same data to all"
+            )
+
+    def _caught(self, function: Callable[[], R]) -> R | None:
+        """Call a function; keep what it raises."""
+        try:
+            return function()
+        except Exception as error:
+            self._error = error
+        return None
+
+    def _read(self, element: Any, stack: ExitStack) -> Batch:
+        """Check an element of the data; its arrays are there until the stack ends."""
+        source = StreamSource(None, [element], lambda: self._pool, labelled=True)
+        source.keeps_targets = source.keeps_masks = True
+        source.expect(self._of.wanted(self._session, labelled=False))
+        return next(stack.enter_context(closing(source.begin())))
+
+
+def _shown(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 def _renewed(given: Any) -> Any:

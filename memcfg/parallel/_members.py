@@ -118,6 +118,10 @@ class Members:
             raise (causes or raised)[0]
         return [*result, *(each.result() for each in futures)]
 
+    def join(self, sharding: str | None) -> None:
+        """Let the sessions compute together, and divide what `sharding` says."""
+        self.call(lambda member: member.session.join(member.rank(sharding)))
+
     def fail(self, member: Member, error: BaseException) -> None:
         """End the collectives of all, now and later."""
         self.is_broken = True
@@ -146,6 +150,10 @@ class Members:
         """Write a whole value to all members of this process."""
         for each in self.all:
             each.session.write_own(name, value)
+
+    def together(self, function: Callable[[Session], R]) -> R:
+        """Call a function for the session of each member; return the lead's result."""
+        return self.call(lambda member: function(member.session))[0]
 
     def close(self) -> None:
         """End the threads, and free the memory of all sessions but the model's."""

@@ -41,10 +41,7 @@ class Synchronous:
         self._chosen = chosen
         self._is_open = sharding == "auto"
         if not self._is_open:
-            self._join(sharding)
-
-    def _join(self, sharding: str | None) -> None:
-        self._members.call(lambda member: member.session.join(member.rank(sharding)))
+            members.join(sharding)
 
     def require(self, wanted: Sequence[ProgramKey], promised: int) -> None:
         """Load the programs of each worker's part of batches."""
@@ -72,7 +69,7 @@ class Synchronous:
             return found
 
         choice = self._members.call(choose)[0]
-        self._join(choice)
+        self._members.join(choice)
         self._is_open = False
         if self._chosen is not None:
             self._chosen(choice)

@@ -19,9 +19,10 @@ def copy_values(member: Member) -> None:
     """
     session, communicator = member.session, member.communicator
     names = session.lasting_names(optimizer=True)
-    divided = communicator.exchange([*filter(session.has_part, names)])[0]
-    for name in names:
-        if name in divided:
+    # Layers of other processes may have other names.
+    divided = communicator.exchange([*map(session.has_part, names)])[0]
+    for name, is_divided in zip(names, divided, strict=True):
+        if is_divided:
             continue
         is_first = communicator.rank == 0
         value = session.read_own(name) if is_first else session.empty(name)

@@ -26,11 +26,7 @@ from memcfg.nn.training._compile_config import get_modes
 from memcfg.nn.training.ranks._sharding import SHARDINGS, require_elementwise
 from memcfg.ops import EncodedTotals
 from memcfg.parallel._averaging import Averaging
-from memcfg.parallel._evaluating import (
-    batches_of,
-    evaluate_by_ranks,
-    evaluate_by_threads,
-)
+from memcfg.parallel._evaluating import batches_of, evaluate
 from memcfg.parallel._in_process import in_process_group
 from memcfg.parallel._members import Members
 from memcfg.parallel._shared_gradients import SharedGradients
@@ -312,8 +308,9 @@ class ParallelWrapper:
         """Evaluate the model with all workers; evaluators merge what each has seen.
 
         Batch i is evaluated by worker i modulo their number, and results are merged in
-        the order of workers, so they do not depend on threads. Workers of this process
-        have a copy of the weights each while this runs.
+        the order of workers, so they do not depend on threads. With
+        ``shard="parameters"`` the workers gather weights as in training, and results
+        are the same.
 
         Parameters
         ----------
@@ -339,8 +336,7 @@ class ParallelWrapper:
             If an evaluator cannot be merged, or a number is not an integer.
         ValueError
             If there is no evaluator, a number is not positive, `batch_size` is given
-            for batches, or ranks of several processes have divided the weights among
-            themselves.
+            for batches, or processes pass other numbers of batches.
         CommunicationError
             If a worker of another process failed, or one did not arrive in time.
         Exception
@@ -349,23 +345,16 @@ class ParallelWrapper:
         if not evaluations:
             raise ValueError("there is no evaluator: pass one, such as Evaluation()")
         batches = batches_of(x, batch_size, steps)
-        if self._communicator is not None:
-            if self.shard == "parameters":
-                raise ValueError(
-                    "processes that divide the weights evaluate after the wrapper is "
-                    "closed, each with Model.do_evaluation"
-                )
-            ranks = self._communicator
-            evaluate_by_ranks(self.model, ranks, batches, evaluations)
-        else:
-            replicas = [self.model._replica(each) for each in self._devices[1:]]
-            try:
-                with self._threads():
-                    models = [self.model, *replicas]
-                    evaluate_by_threads(models, batches, evaluations)
-            finally:
-                for each in replicas:
-                    each.close()
+        members = self._open()
+        try:
+            if self.shard in SHARDINGS:
+                members.join(self.shard)
+            with self._threads():
+                evaluate(self.model, members, batches, evaluations)
+        except BaseException:
+            if members.is_broken:
+                self._drop(members)
+            raise
         return evaluations[0] if len(evaluations) == 1 else evaluations
 
     def memory_reports(self, *, verify: bool = False) -> list[MemoryReport]:

@@ -390,20 +390,111 @@ class Predicts(nn.callbacks.Callback):
         self.predicted = self.model.predict(X, verbose=0)
 
 
-@pytest.mark.parametrize("shard", ["gradients", "optimizer"])
+@pytest.mark.parametrize("shard", SHARDINGS)
 def test_a_callback_predicts_with_whole_weights(shard):
     model, callback = dense(), Predicts()
     with wrapped(model, 2, shard) as wrapper:
         fit(wrapper, epochs=1, callbacks=[callback])
+        fit(wrapper, epochs=1, callbacks=[callback])  # programs are loaded
     np.testing.assert_array_equal(callback.predicted, model.predict(X, verbose=0))
 
 
-def test_a_callback_does_not_predict_with_parts_of_weights():
-    model = dense()
-    with wrapped(model, 2, "parameters") as wrapper:
-        with pytest.raises(RuntimeError, match="call it when fit has ended"):
-            fit(wrapper, callbacks=[Predicts()])
-        fit(wrapper)
+def wide():
+    """A model whose weights take 1,546 KiB."""
+    model = nn.Sequential([nn.Input((256,)), *deep(6).layers, nn.Dense(4)])
+    model.compile("sgd", "mse", memory=mc.plan.look_ahead())
+    return model
+
+
+def judge():
+    """Evaluators whose sums of floats depend on the order of batches."""
+    return mc.evaluation.RegressionEvaluation(4)
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_workers_that_no_device_holds_evaluate_and_predict_to_the_bit(processes):
+    """Each device has 1,540 KiB; the last round has fewer batches than ranks."""
+    x, y, workers = WIDE[:28], WIDE[:28, :4], 4
+    data = [(x[i : i + 5], y[i : i + 5]) for i in range(0, 28, 5)]
+    training = {"batch_size": 16, "seed": 1, "verbose": 0}
+    model, whole = wide(), judge()
+    with wrapped(model, workers, None) as wrapper:
+        wrapper.fit(WIDE, WIDE[:, :4], **training)
+        text = wrapper.do_evaluation(data, whole).to_json()
+    options = {"batch_size": 6, "verbose": 0}
+    wanted = [model.predict(x, **options), model.evaluate(x, y, **options)]
+    model.close()
+    del whole  # its counters are memory of the device
+    mc.config.reset()
+    names = devices(workers, "1540KiB")
+    models = []
+    for name in names[: workers if processes else 1]:
+        with mc.device(name):
+            models.append(wide())
+    with pytest.raises(InfeasiblePlanError):
+        models[0].predict(x, verbose=0)
+
+    def run(communicator=None):
+        rank = 0 if communicator is None else communicator.rank
+        own, found = models[rank], judge()
+        count = None if processes else workers
+        group = {"communicator": communicator} if processes else {}
+        with wrapped(own, count, "parameters", **group) as wrapper:
+            wrapper.fit(WIDE, WIDE[:, :4], **training)
+            assert wrapper.do_evaluation(data, found) is found
+            results = [own.predict(x, **options), own.evaluate(x, y, **options)]
+            results.append(own.predict_on_batch(x[:2]))
+            for report in wrapper.memory_reports(verify=True):
+                assert report.measured_peak_bytes == report.predicted_peak_bytes
+            peaks = [mc.config.get_memory_info(name)["peak"] for name in names]
+            assert max(peaks) <= 1540 << 10
+            mc.config.set_memory_limit(names[rank], "64MiB")
+        return found.to_json(), results
+
+    for found, results in ranks(workers, run) if processes else [run()]:
+        assert found == text
+        assert_same_bits(results[:2], wanted)
+        np.testing.assert_allclose(results[2], wanted[0][:2], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("shard", [None, "optimizer", "parameters"])
+@pytest.mark.parametrize("fails", ["data", "evaluator", "count"])
+def test_a_rank_that_fails_to_evaluate_leaves_the_group(shard, fails):
+    """The other raises an error that names it; parts of both are as before."""
+    models = [dense(), dense()]
+
+    class Fails(mc.evaluation.Evaluation):
+        def eval(self, *args, **options):
+            raise KeyError("no such label")
+
+    def run(communicator):
+        model = models[communicator.rank]
+        data = [(X[i : i + 8], Y[i : i + 8]) for i in range(0, 48, 8)]
+        own = mc.evaluation.Evaluation(4)
+        if communicator.rank and fails == "data":
+            data[3] = (X[:8, :5], Y[:8])
+        elif communicator.rank and fails == "count":
+            del data[2:]
+        elif communicator.rank:
+            own = Fails(4)
+        with wrapped(model, None, shard, communicator=communicator) as wrapper:
+            fit(wrapper, epochs=1)
+            with pytest.raises((ValueError, KeyError, CommunicationError)) as caught:
+                wrapper.do_evaluation(data, own)
+            assert own.count == 0
+            fit(wrapper, epochs=1)
+        return caught.value, state_of(model)
+
+    (first, one), (second, other) = ranks(2, run)
+    assert_same_bits(one, other)
+    assert np.isfinite(one[0]).all()
+    if fails == "count":
+        assert "other numbers of batches, [2, 0]" in str(first)
+        assert str(first) == str(second)
+    else:
+        assert isinstance(first, CommunicationError)
+        assert list(first.ranks) == [1]
+        assert not isinstance(second, CommunicationError)
 
 
 class Reads(nn.callbacks.Callback):

@@ -12,7 +12,7 @@ from memcfg.nn.training._predictions import Rows
 from memcfg.runtime import aligned_empty
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from memcfg.nn._nesting import Structure
     from memcfg.nn.inputs._batches import Batch
@@ -70,6 +70,21 @@ class Evaluations:
 
     def step(self, session: Session, kind: str, batch: Batch) -> tuple[Any, ...]:
         """Run a batch, have its outputs evaluated, and return losses and metrics."""
+        values, add = self.run(session, kind, batch, session.step)
+        add()
+        return values
+
+    def run(
+        self,
+        session: Session,
+        kind: str,
+        batch: Batch,
+        step: Callable[..., tuple[bool, tuple[Any, ...]]],
+    ) -> tuple[tuple[Any, ...], Callable[[], None]]:
+        """Run a batch by a step of a session.
+
+        Returns losses and metrics, and a function that has the outputs evaluated.
+        """
         outputs = session.network_at(batch.lengths).outputs
         masks = session.masks(batch.lengths)
         rows: list[Any] = [
@@ -77,20 +92,28 @@ class Evaluations:
             for each in outputs
         ]
         masked = [np.empty((batch.size, *shape), np.float32) for shape in masks.shapes]
-        _, values = session.step(
+        _, values = step(
             kind,
             batch,
             results=Rows([*rows, *masked], 0, batch.size),
             with_outputs=kind != "predict" or bool(masked),
         )
+
+        def add() -> None:
+            given = [masked[i] if i is not None else None for i in masks.places]
+            self._add(batch, rows, given)
+
+        return values, add
+
+    def _add(self, batch: Batch, outputs: Sequence[Any], masks: Sequence[Any]) -> None:
+        """Have the outputs of a batch evaluated, with the masks that layers gave."""
         assert batch.targets is not None  # sources keep them for evaluators
         ys, weights = batch.targets
         read = [each.read(batch.rows) for each in ys]
         weighing = [each.read(batch.rows) for each in weights]
         for place, evaluators in self._by_output.items():
             number = self._places.index(place)
-            made = masks.places[place]
-            mask = None if made is None else masked[made]
+            mask = masks[place]
             if number < len(batch.masks) and batch.masks[number] is not None:
                 mask = _joined(np.asarray(batch.masks[number]), mask)
             weight = None
@@ -99,11 +122,10 @@ class Evaluations:
             _evaluate(
                 evaluators,
                 read[number],
-                rows[place],
+                outputs[place],
                 mask,
                 weight,
             )
-        return values
 
     def add(self, gives: Structure, y: Any, outputs: Any, weight: Any) -> None:
         """Evaluate the outputs of a step of one's own."""

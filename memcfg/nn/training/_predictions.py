@@ -54,6 +54,13 @@ class Rows:
         """Return the rows of each output."""
         return [whole[self.begin : self.end] for whole in self.wholes]
 
+    def spare(self) -> Rows:
+        """Return rows of the same shapes in arrays of their own."""
+        made: list[Any] = [
+            aligned_empty(each.shape, each.dtype) for each in self.arrays()
+        ]
+        return Rows(made, 0, self.end - self.begin)
+
     def part(self, begin: int, end: int) -> Rows:
         """Return the rows of a part of the batch."""
         return Rows(self.wholes, self.begin + begin, self.begin + end)

@@ -218,7 +218,8 @@ class Session:
         self.slots = spec.slots
         self._slots, self._parts = _all_slots(spec), _all_parts(spec)
         self._on_host: dict[str, Floats] = dict(values or {})
-        self._agreed: set[ProgramKey] = set()  # whole batches that all ranks can run
+        # Batches that all ranks can run: whole ones, or one of each rank.
+        self._agreed: set[tuple[Any, ...]] = set()
         self._orders = Orders()  # of this rank's programs
         # least recently used first; not all are loaded
         self._used: dict[ProgramKey, None] = {}
@@ -264,7 +265,7 @@ class Session:
 
     def _is_current(self, key: ProgramKey) -> bool:
         """Return whether a program is loaded for the debug mode of workspaces."""
-        if key.ranks > 1 and self._orders.changes > self._orders.loaded:
+        if key.joins and self._orders.changes > self._orders.loaded:
             return False
         return self._is_loaded(key) and (
             key.kind not in self._unplanned
@@ -617,9 +618,11 @@ class Session:
 
     def require(self, wanted: Sequence[ProgramKey], promised: int = 0) -> None:
         """Load programs, the most important first; if one is missing, load them all."""
-        alone = all(key.with_outputs for key in wanted)
+        alone = all(key.with_outputs or key.kind == "predict" for key in wanted)
         if self.distribution is not None and not alone:
             self.distribution.require(wanted, promised)
+        elif self._spec.divides_weights and all(map(_only_reads, wanted)):
+            self._check_current()  # all ranks load them when they have begun a step
         else:
             self.require_alone(wanted, promised)
 
@@ -862,7 +865,7 @@ class Session:
         device = self.executor.device
         has = device.kernels.has
         graph = for_device(trace(spec, key, has), has)
-        if key.ranks > 1 and spec.rank is not None and spec.rank.communicator.rate:
+        if key.joins and spec.rank is not None and spec.rank.communicator.rate:
             graph = replace(graph, link=Link(*spec.rank.communicator.rate))
         if (
             key.kind != "predict"
@@ -1154,7 +1157,7 @@ class Session:
 
     def memory_report(self, key: ProgramKey, *, verify: bool) -> MemoryReport:
         """Measure a loaded program; the caller holds the lock and is not in a step."""
-        if verify and key.ranks > 1:
+        if verify and key.joins:
             raise RuntimeError(
                 f"{key.label!r} runs on all ranks together: "
                 "ParallelWrapper.memory_reports(verify=True) measures it"
@@ -1177,7 +1180,7 @@ class Session:
 
     def memory_timeline(self, key: ProgramKey, *, verify: bool) -> MemoryTimeline:
         """Return who has which bytes when; the caller holds the lock, as above."""
-        if verify and key.ranks > 1:
+        if verify and key.joins:
             raise RuntimeError(
                 f"{key.label!r} runs on all ranks together: verify=False draws its plan"
             )
@@ -1233,6 +1236,8 @@ class Session:
         is_part = begin is not None and kind == "train"
         if self.distribution is not None and not apart:
             return self.distribution.step(kind, batch, optimizer, guard)
+        if kind != "train" and self._spec.divides_weights:
+            return self._step_on_all(kind, batch, results, with_outputs=with_outputs)
         with self.lock.step():
             gather = self._gather() if self.lent else None
             if gather is not None:
@@ -1270,6 +1275,11 @@ class Session:
 
     # Ranks
 
+    @property
+    def divides_weights(self) -> bool:
+        """Whether this rank has parts of weights, and others the rest."""
+        return self._spec.divides_weights
+
     def is_of(self, rank: Rank) -> bool:
         """Return whether this session computes with the other ranks of a group."""
         return self._spec.rank == rank
@@ -1299,15 +1309,8 @@ class Session:
 
     def _take_whole(self, wanted: Sequence[ProgramKey]) -> None:
         """Leave the other ranks if programs of this one alone need whole state."""
-        alone = [key for key in wanted if self._spec.needs_whole(key)]
-        if not alone:
-            return
-        if self.distribution is not None:
-            raise RuntimeError(
-                f"{alone[0].label!r} would need all parameters on one device while "
-                "they are divided among the ranks: call it when fit has ended"
-            )
-        self._leave_ranks(None)
+        if any(map(self._spec.needs_whole, wanted)):
+            self._leave_ranks(None)
 
     def _leave_ranks(self, rank: Rank | None) -> None:
         """Put values that ranks divide together, and join other ranks or none."""
@@ -1358,27 +1361,46 @@ class Session:
         """Load this rank's programs of whole batches, or refuse on all ranks."""
         with self.lock.turn():
             self.lock.require_no_step()
-            self._require_of_rank(wanted, lambda own: self.require_alone(own, promised))
+            self._require_shared(wanted, lambda own: self.require_alone(own, promised))
 
-    def _require_of_rank(
+    def _require_shared(
         self,
         wanted: Sequence[ProgramKey],
         load: Callable[[Sequence[ProgramKey]], None],
     ) -> None:
-        """Load programs, and tell the other ranks the first time whether that works."""
+        """Load this rank's programs of whole batches."""
         rank = self._spec.rank
         assert rank is not None
-        missing = [key for key in wanted if key not in self._agreed]
         own = [_key_of_rank(key, rank)[0] for key in wanted]
+
+        def check() -> None:
+            for key in wanted:
+                if key.kind == "train" and key.lengths and key not in self._agreed:
+                    self._require_shares(self._spec, key)
+
+        self._require_of_rank(wanted, own, load, check)
+
+    def _require_of_rank(
+        self,
+        together: Sequence[tuple[Any, ...]],
+        own: Sequence[ProgramKey],
+        load: Callable[[Sequence[ProgramKey]], None],
+        check: Callable[[], object] = bool,
+    ) -> None:
+        """Load programs, and tell the other ranks the first time whether that works.
+
+        `together` has what all ranks know the programs by.
+        """
+        rank = self._spec.rank
+        assert rank is not None
+        missing = [each for each in together if each not in self._agreed]
         if not missing:
             load(own)
             return
         counts = [1] * len(own)  # of micro-batches
 
         def load_checked() -> None:
-            for key in missing:
-                if key.kind == "train" and key.lengths:
-                    self._require_shares(self._spec, key)
+            check()
             for key, count in zip(own, counts, strict=True):
                 self._divide_into(key, count)
             load(own)
@@ -1401,7 +1423,7 @@ class Session:
             [
                 (self._graphs[each], plans[each.label])
                 for each in self._programs([key])
-                if each.ranks > 1 and each.label in plans
+                if each.joins and each.label in plans
             ]
             for key in own
         ]
@@ -1458,7 +1480,7 @@ class Session:
 
     def _collectives_of(self, keys: Sequence[ProgramKey]) -> str:
         """Return a digest of the collectives of programs, in their order."""
-        programs = [key for key in self._programs(keys) if key.ranks > 1]
+        programs = [key for key in self._programs(keys) if key.joins]
         found = [
             tuple(
                 (op.type, *(graph.tensors[i].shape for i in op.inputs))
@@ -1543,9 +1565,7 @@ class Session:
             key, begin, samples = _key_of_rank(whole, rank)
             programs = self._programs([key])
             if whole not in self._agreed or not all(map(self._is_current, programs)):
-                self._require_of_rank(
-                    [whole], lambda keys: self._require_missing(*keys)
-                )
+                self._require_shared([whole], lambda keys: self._require_missing(*keys))
             division = self._divisions.get(key)
             ranges = [(0, key.batch_size)]
             if division is not None:
@@ -1568,6 +1588,58 @@ class Session:
             if kind == "train" and rank.encoder is not None:
                 rank.encoder.advance()
             return True, tuple(total)
+
+    def _step_on_all(
+        self, kind: str, batch: Batch, results: Rows | None, *, with_outputs: bool
+    ) -> tuple[bool, tuple[Any, ...]]:
+        """Run a batch on all ranks of this process, which gather weights together."""
+        assert self.peers is not None  # only the rank of the model is asked to
+
+        def run(session: Session) -> tuple[bool, tuple[Any, ...]]:
+            own = results
+            if results is not None and session is not self:
+                own = results.spare()
+            return session.step_gathering(kind, batch, own, with_outputs=with_outputs)
+
+        return self.peers.together(run)
+
+    def step_gathering(
+        self,
+        kind: str,
+        batch: Batch,
+        results: Rows | None = None,
+        *,
+        with_outputs: bool = False,
+    ) -> tuple[bool, tuple[Any, ...]]:
+        """Run a program on a batch of this rank's own, with weights of all ranks.
+
+        All ranks call this at the same time. The rest is as of `step`.
+        """
+        rank = self._spec.rank
+        assert rank is not None
+        with self.lock.step():
+            gather = self._gather() if self.lent else None
+            if gather is not None:
+                gather()
+            weights = () if kind == "predict" else batch.weights
+            key = ProgramKey(
+                kind,
+                batch.size,
+                weights,
+                lengths=batch.lengths,
+                with_outputs=with_outputs,
+                gathers=True,
+            )
+            of_all = tuple(rank.communicator.exchange(key))
+            current = all(map(self._is_current, self._programs([key])))
+            if of_all not in self._agreed or not current:
+                self._require_of_rank(
+                    [of_all], [key], lambda keys: self._require_missing(*keys)
+                )
+            if key in self._divisions:
+                return self._step_in_parts(key, batch, None, False, results, None)
+            ready = self._activate(key)
+            return self._run(ready, batch, None, False, results, _WHOLE)
 
     def _shares_of_rank(
         self, whole: ProgramKey, parts: Sequence[Batch], samples: int, rank: Rank
@@ -1921,6 +1993,11 @@ def _with_targets(spec: TraceSpec, wanted: Wanted) -> Wanted:
         places=tuple(targets),
         steps=tuple(outputs[place].sample_shape[:-1] for place in targets),
     )
+
+
+def _only_reads(key: ProgramKey) -> bool:
+    """Return whether a program computes without changing state, and has a result."""
+    return key.kind in ("evaluate", "predict")
 
 
 def _key_of_rank(whole: ProgramKey, rank: Rank) -> tuple[ProgramKey, int, int]:

@@ -81,6 +81,7 @@ class Rank(NamedTuple):
     communicator: Communicator
     encoder: Encoder | None = None  # of gradients, if ranks send encodings of them
     sharding: str | None = None  # one of SHARDINGS: what the ranks divide
+    is_staged: bool = False  # whether collectives compute on copies, on the host
 
     @property
     def size(self) -> int:
@@ -91,6 +92,8 @@ class Rank(NamedTuple):
         """Return the attributes of a collective over float32 tensors of `nbytes`."""
         work = self.communicator.work_bytes(collective, nbytes, 4)
         of = {"group": self.group, "ranks": self.size, "work_bytes": work}
+        if self.is_staged:  # there the scratch lies, too
+            of |= {"work_bytes": 0, "staged_bytes": work}
         return {**of, "encoded": True} if collective == "all_reduce_encoded" else of
 
 
@@ -110,7 +113,9 @@ class ProgramKey(NamedTuple):
     several `ranks` computes its share of a batch, and sums results and gradients over
     the ranks. `with_outputs`, results are followed by the outputs, unless they are
     them, and by the masks of outputs. A training program that `is_part` trains on some
-    samples of a batch that others have too, and draws only their numbers.
+    samples of a batch that others have too, and draws only their numbers. One that
+    `gathers` computes a batch of this rank's own, with weights of which each rank has a
+    part.
     """
 
     kind: str  # one of KINDS
@@ -122,11 +127,17 @@ class ProgramKey(NamedTuple):
     ranks: int = 1
     with_outputs: bool = False
     is_part: bool = False
+    gathers: bool = False
 
     @property
     def has_share(self) -> bool:
         """Whether the program computes a share of a batch."""
         return self.parts > 1 or self.ranks > 1
+
+    @property
+    def joins(self) -> bool:
+        """Whether the program has collectives, and runs on all ranks together."""
+        return self.ranks > 1 or self.gathers
 
     @property
     def label(self) -> str:
@@ -143,6 +154,7 @@ class ProgramKey(NamedTuple):
         ranks = f", one of {self.ranks} ranks" if self.ranks > 1 else ""
         outputs = ", with outputs" * self.with_outputs
         part = ", part of a batch" * self.is_part
+        part += ", weights gathered" * self.gathers
         return f"{self.kind}, {size}{weighted}{micro}{ranks}{outputs}{part}"
 
 
@@ -244,11 +256,15 @@ class TraceSpec:
 
     def needs_whole(self, key: ProgramKey) -> bool:
         """Return whether a program runs on one rank, and needs what ranks divide."""
-        rank = self.rank
-        if rank is None or key.ranks > 1 or not self.parts.whole:
+        if key.joins or not self.parts.whole:
             return False
-        in_parts = rank.sharding == "parameters" and key.kind != "count"
-        return in_parts or key.kind == "train"
+        return key.kind == "train" or (self.divides_weights and key.kind != "count")
+
+    @property
+    def divides_weights(self) -> bool:
+        """Whether each rank has parts of weights."""
+        shard = None if self.rank is None else self.rank.sharding
+        return shard == "parameters" and bool(self.parts.whole)
 
     def count_outputs(self, kind: str) -> int | None:
         """Return the number of outputs, which precede the kept state; None: all."""

@@ -195,6 +195,7 @@ class Division(NamedTuple):
             whole.lengths,
             ranks=1 if kind == "count" else whole.ranks,
             with_outputs=outputs,
+            gathers=whole.gathers and kind != "count",
         )
 
 

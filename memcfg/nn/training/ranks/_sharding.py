@@ -10,17 +10,18 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 from math import prod
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from memcfg.nn._network import Weight
     from memcfg.nn.optimizers import Optimizer
     from memcfg.nn.optimizers._optimizer import Slot
+    from memcfg.nn.training._session import Session
     from memcfg.runtime import FirstValue
 
 __all__ = [
@@ -38,14 +39,20 @@ SHARDINGS = ("optimizer", "gradients", "parameters")
 _LEAST = 1024  # bytes of a weight; messages take longer than updates of smaller ones
 
 
+R = TypeVar("R")
+
+
 class Peers(Protocol):
-    """The state of all ranks, for reading and writing it whole from one of them."""
+    """The other ranks, and the parts of state that they have."""
 
     def read_parts(self, name: str) -> Sequence[Array]:
         """Return the parts of all ranks, in their order."""
 
     def write_all(self, name: str, value: Array) -> None:
         """Write a whole value to all ranks, each of which keeps what it holds."""
+
+    def together(self, function: Callable[[Session], R]) -> R:
+        """Call a function for the session of each rank; return this rank's result."""
 
 
 @dataclass(frozen=True)
