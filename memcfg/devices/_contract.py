@@ -288,6 +288,10 @@ class Device(Protocol):
         defaults. They are slower and round differently.
     takes_bfloat16 : bool
         Whether kernels accept bfloat16.
+    stages_collectives : bool
+        Whether collectives run on copies of their operands in memory of tier
+        ``"host"``. Their kernels have `staged_bytes`, and `compute` takes the place of
+        so many bytes as that of the scratch.
     page_bytes : int
         The unit of the pool's limit: pages of so many bytes, or bytes in use if it is
         1. An arena has whole pages.
@@ -307,6 +311,7 @@ class Device(Protocol):
     fallible: bool
     spares_scratch: bool = False
     takes_bfloat16: bool = True
+    stages_collectives: bool = False
     page_bytes: int
 
     @property

@@ -2,7 +2,8 @@
 
 All ops have the attributes ``group``, the name of the group on this rank, ``ranks``,
 their number, and ``work_bytes``, the scratch that the communicator needs, which is the
-last output if there is any.
+last output if there is any. With ``staged_bytes`` it has so many bytes where a device
+copies the operands, and is no output.
 
 ``all_reduce`` replaces tensors by their sums over the ranks. With {encoded: True} all
 are float32 and have the values 0, T and -T, and ranks send encodings of them.

@@ -37,7 +37,8 @@ class Member(NamedTuple):
 
     def rank(self, sharding: str | None) -> Rank:
         """Return the rank, for the traces of the session."""
-        return Rank(self.group, self.communicator, self.encoder, sharding)
+        staged = self.session.executor.device.stages_collectives
+        return Rank(self.group, self.communicator, self.encoder, sharding, staged)
 
 
 class Members:

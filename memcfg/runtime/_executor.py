@@ -1106,13 +1106,13 @@ def _tier_bytes(
 ) -> tuple[dict[str, int], dict[str, int]]:
     """Bytes of each tier that programs need: one of them runs at a time.
 
-    All of them, and those of swapped tensors without the state that is saved.
+    All of them, and those of swapped tensors alone.
     """
     sizes: dict[str, int] = {}
     swapped: dict[str, int] = {}
     for spec in specs.values():
         for tier, nbytes in spec.tier_bytes.items():
-            saved = spec.saved_bytes if tier == "host" else 0
+            saved = spec.saved_bytes + spec.staged_bytes if tier == "host" else 0
             sizes[tier] = max(sizes.get(tier, 0), align_up(nbytes))
             swapped[tier] = max(swapped.get(tier, 0), nbytes - saved)
     return sizes, swapped

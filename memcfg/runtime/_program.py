@@ -20,6 +20,7 @@ import numpy as np
 from memcfg import plan as planning
 from memcfg.errors import KernelError, ResourceExhaustedError
 from memcfg.ops._dtypes import array_dtype
+from memcfg.ops.collectives import COLLECTIVES
 from memcfg.ops.sections import BESIDE
 from memcfg.plan.format._discards import choose_discards
 from memcfg.runtime._caller_arrays import Readers, Results, aligned_empty
@@ -76,6 +77,8 @@ class Program:
     input, or with `run`, and its results are valid until `finish`. Results outside of
     the arena are written into arrays that are passed to `lend` before each `run`.
     """
+
+    _staged_count = 0  # collectives whose operands are copied to the host
 
     def __init__(
         self,
@@ -653,6 +656,8 @@ class Program:
     def _compute(self, action: planning.Compute, readers: Readers) -> int:
         """Append an op; a collective on the network, where all run in order."""
         op, scratch = self.graph.ops[action.op], self._scratch(action)
+        if self.spec.staged_bytes and op.type in COLLECTIVES:
+            scratch = self._staging()
         kernel = self.spec.kernels.get(action.op, action.algorithm)
         operands = (*op.inputs, *op.outputs)
         if op.phase == "update" and not self._updates:
@@ -687,6 +692,14 @@ class Program:
                 self._loop.wait(0, number)
             self._guard(op)
         return number
+
+    def _staging(self) -> _Place:
+        """Return memory of the host for a collective's operands, of two in turn."""
+        spec, half = self.spec, self.spec.staged_bytes // 2
+        behind = spec.tier_bytes["host"] - spec.saved_bytes - spec.staged_bytes
+        self._staged_count += 1
+        place = behind + self._staged_count % 2 * half
+        return 1 + self._tiers.index("host"), place
 
     def _wait(self, target: int) -> int:
         """Append the wait for a copy or a collective."""
@@ -856,6 +869,7 @@ def _measure(program: Program, name: str, *, verify: bool) -> MemoryReport:
         mode="enabled" if spec.mode is None else spec.mode.name,
         tier_bytes=dict(spec.tier_bytes),
         saved_bytes=spec.saved_bytes,
+        staged_bytes=spec.staged_bytes,
         codings=program.codings(),
     )
 

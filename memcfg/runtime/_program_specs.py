@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from memcfg import plan as planning
 from memcfg._caller import outside
 from memcfg.errors import InfeasiblePlanError, KernelError, PlanError
+from memcfg.ops.collectives import COLLECTIVES
 from memcfg.plan.search._policy import Lessons, Method
 from memcfg.runtime._kernels import Kernels
 from memcfg.runtime._packing import (
@@ -77,6 +78,7 @@ class ProgramSpec:
     stored: Graph | None = None  # the source with these bytes
     timed: bool = False  # whether its first steps are timed, to replan
     passive: bool = False  # whether the plan is only for the first, measured step
+    staged_bytes: int = 0  # of the host, for operands of two collectives of a device
 
     @property
     def planner(self) -> PolicyLike:
@@ -449,9 +451,22 @@ def _needs(
                 f"the plan takes {away} B of tier {place.tier!r}, whose limit is "
                 f"{limit} B"
             )
-    if saved:
-        tiers["host"] = align_up(tiers.get("host", 0)) + saved
-    return {"saved_bytes": saved, "tier_bytes": tiers, "arena_bytes": plan.peak_bytes}
+    staged = 0
+    if device.stages_collectives:
+        sizes = [
+            kernels.get(op, algorithm).instruction().staged_bytes
+            for op, algorithm in ops
+            if graph.ops[op].type in COLLECTIVES
+        ]
+        staged = 2 * align_up(max(sizes, default=0))  # one is copied, one computed
+    if saved or staged:
+        tiers["host"] = align_up(tiers.get("host", 0)) + staged + saved
+    return {
+        "saved_bytes": saved,
+        "staged_bytes": staged,
+        "tier_bytes": tiers,
+        "arena_bytes": plan.peak_bytes,
+    }
 
 
 def _may_fail(move: _Move, device: Device) -> bool:
@@ -519,7 +534,7 @@ def _saved(
     """Return the bytes of state to save on the host before the first update.
 
     They are needed if a step can fail after it: if `fails`, or if a kernel on the CPU
-    runs Python code.
+    runs Python code, as collectives do.
     """
     changes = False
     shared = device.space == "host"
@@ -527,6 +542,8 @@ def _saved(
         changes = changes or graph.ops[op].phase == "update"
         if changes and shared:
             fails = fails or kernels.get(op, algorithm).kernel is None
+        elif changes and device.stages_collectives:
+            fails = fails or graph.ops[op].type in COLLECTIVES
     if not changes or not fails:
         return 0
     return state_bytes(graph)

@@ -127,6 +127,8 @@ class MemoryReport:
     saved_bytes : int, default 0
         Bytes of the host in which a step that can fail saves the state before changing
         it.
+    staged_bytes : int, default 0
+        Bytes of the host to which a GPU copies the operands of collectives.
     fallbacks : tuple of str, default ()
         What the model has stepped down from to fit the limit, such as a batch that runs
         in micro-batches.
@@ -146,6 +148,7 @@ class MemoryReport:
     tier_bytes: Mapping[str, int] = field(default_factory=dict)
     codings: tuple[CodingEntry, ...] = ()
     saved_bytes: int = 0
+    staged_bytes: int = 0
     fallbacks: tuple[str, ...] = ()
 
     def __str__(self) -> str:
@@ -184,10 +187,11 @@ class MemoryReport:
         return report(title, self._sections(), picture)
 
     def _saved(self, tier: str) -> tuple[str, ...]:
-        if tier != "host" or not self.saved_bytes:
+        uses = {"the state": self.saved_bytes, "collectives": self.staged_bytes}
+        used = [f"{format_bytes(n)} are for {use}" for use, n in uses.items() if n]
+        if tier != "host" or not used:
             return ()
-        words = f"of which {format_bytes(self.saved_bytes)} are for the state"
-        return tuple(words.split())
+        return tuple(f"of which {' and '.join(used)}".split())
 
     def _sections(self) -> tuple[Section, Section, Section]:
         limit = "none" if self.limit_bytes is None else exact(self.limit_bytes)

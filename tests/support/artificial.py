@@ -142,6 +142,7 @@ class ArtificialDevice:
     fallible = True
     spares_scratch = False
     takes_bfloat16 = True
+    stages_collectives = False
     page_bytes = 1
 
     def __init__(self, limit_bytes=None, *, seed=0, late=0.0, name="/device:ODD:0"):

@@ -18,6 +18,7 @@ from memcfg.devices._contract import KernelTable
 from memcfg.devices.cuda._bound_launch import BoundLaunch, bind_source
 from memcfg.devices.cuda._codec_sources import CODECS
 from memcfg.devices.cuda._convolution_spec import describe_convolution
+from memcfg.devices.cuda._host_collective import HostCollective
 from memcfg.devices.cuda._kernel_times import measure_launches
 from memcfg.devices.cuda._sources import CudaSource, cuda_source, has_source
 from memcfg.devices.cuda._then_bias import ThenBias, then_bias
@@ -203,6 +204,8 @@ class CudaKernels(KernelTable):
 
         Seconds are measured if ``MEMCFG_MEASURE`` is set.
         """
+        if op_type in COLLECTIVES:
+            return [(HostCollective.algorithm, 0, 0.0)]
         op = (op_type, attributes, inputs, outputs)
         result = self._all(*op)
         if self._measures and len(result) > 1:
@@ -241,13 +244,10 @@ class CudaKernels(KernelTable):
         inputs: Sequence[OperandSpec],
         outputs: Sequence[OperandSpec],
         algorithm: str | None = None,
-    ) -> CudaKernel:
+    ) -> CudaKernel | HostCollective:
         """Make the kernel of one op; nothing is compiled yet."""
-        if op_type in COLLECTIVES:
-            raise KernelError(
-                f"{op_type!r} does not run on a GPU: collectives need operands that "
-                "the host can address. Train on CPUs, or on one GPU"
-            )
+        if op_type in COLLECTIVES and algorithm in (None, HostCollective.algorithm):
+            return HostCollective(op_type, attributes, tuple(inputs), tuple(outputs))
         if op_type in READS:
             raise KernelError(
                 f"{op_type!r} does not run on a GPU: files are read into memory of the "

@@ -3,11 +3,17 @@
 A guard ends a part of a program: the part runs to its end on all streams, the host
 checks the loss, and the next part begins. The first run issues individual calls, the
 second captures each part in a graph, and later runs launch the graphs.
+
+Collectives run on the host: lanes copy operands to page-locked memory, and the thread
+that issues the instructions calls the communicator when an instruction needs the
+results. Until then it issues others, so the GPU computes meanwhile. Such programs are
+issued call by call in every run.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +24,7 @@ import numpy as np
 from memcfg._core import CudaEvent, CudaStream, call_undivided, replay
 from memcfg.devices._switch import switched_on
 from memcfg.devices.cuda._codec_sources import CODECS, UNFIT
+from memcfg.devices.cuda._host_collective import HostCollective
 from memcfg.devices.cuda._mapped_space import MappedSpace
 from memcfg.errors import KernelError
 
@@ -62,6 +69,7 @@ class _Instruction:
     accesses: tuple[_Access, ...]
     issue: Callable[[CudaStream], None]
     waits: list[int] = field(default_factory=list)  # instructions of other queues
+    deferred: bool = False  # whether it is issued when another one waits for it
     marked: int | None = None  # address of the last byte of its scratch, or None
     word: int | None = None  # index of the host's word that it writes
 
@@ -81,6 +89,8 @@ class CudaProgram:
         The pool of page-locked host memory.
     priority : int
         The priority of its streams.
+    network : bool, default False
+        Whether there is a queue of collectives.
 
     Raises
     ------
@@ -95,8 +105,11 @@ class CudaProgram:
         kernels: CudaKernels,
         pinned: Pool,
         priority: int,
+        *,
+        network: bool = False,
     ) -> None:
         self.arena = arena
+        self._queues = 1 + 2 * len(tiers) + network
         self.spaces = tuple(tiers)
         self._kernels = kernels
         self._context = kernels.modules.context
@@ -109,6 +122,7 @@ class CudaProgram:
         ] = {}  # by (queue, other queue): last instruction waited for
         self._touched: dict[int, list[tuple[int, _Access]]] = {}  # by queue
         self._inputs = 0
+        self._due: deque[int] = deque()  # deferred instructions, while they are
         self._streams: dict[int, CudaStream] = {}
         self._events: dict[int, CudaEvent] = {}  # by instruction; -1 - queue for joins
         self._words = _Words()
@@ -129,12 +143,17 @@ class CudaProgram:
 
     def compute(
         self,
-        kernel: CudaKernel,
+        kernel: CudaKernel | HostCollective,
         places: Iterable[_Place],
         sizes: Iterable[int],
         scratch: _Place | None,
+        queue: int = 0,
     ) -> int:
-        """Append a kernel with its inputs and outputs at these places."""
+        """Append a kernel with its inputs and outputs at these places.
+
+        The scratch of a collective lies in memory of the host, for all its operands.
+        """
+        self._check_queue(queue)
         offsets = [_here(place) for place in places]
         lengths = list(sizes)
         if not len(offsets) == len(lengths) == len(kernel.sizes):
@@ -146,6 +165,8 @@ class CudaProgram:
             if size < needed:
                 raise ValueError(f"an operand needs {needed} bytes, got {size}")
             accesses.append(self._access((0, offset), size, written=written))
+        if isinstance(kernel, HostCollective):
+            return self._collective(kernel, offsets, scratch, queue)
         base, own, marked = self.arena.address, 0, None
         if kernel.scratch_bytes:
             if scratch is None:
@@ -161,7 +182,43 @@ class CudaProgram:
             for launch in launches:
                 launch.issue(stream)
 
-        return self._append("compute", 0, accesses, issue, marked=marked)
+        return self._append("compute", queue, accesses, issue, marked=marked)
+
+    def _collective(
+        self,
+        kernel: HostCollective,
+        offsets: Sequence[int],
+        staging: _Place | None,
+        queue: int,
+    ) -> int:
+        """Append copies to the host, a call of the communicator, and copies back."""
+        if not isinstance(staging, tuple) or not staging[0]:
+            raise ValueError(f"it needs {kernel.staged_bytes} bytes of the host")
+        space, begin = staging
+        whole = self._access(staging, kernel.staged_bytes, written=True)
+        for each in kernel.down:
+            place = (space, begin + each.offset)
+            self.copy(2 * space - 1, (0, offsets[each.operand]), place, each.nbytes)
+        call, base = kernel.call, self._address(staging)
+
+        def issue(stream: CudaStream) -> None:
+            del stream  # the host has waited for the copies
+            call(base)
+
+        number = self._append("collective", queue, [whole], issue, deferred=True)
+        for each in kernel.up:
+            source, target = (space, begin + each.offset), (0, offsets[each.operand])
+            read = self._access(source, each.nbytes, written=False)
+            write = self._access(target, each.nbytes, written=True)
+            to, at = self._address(target), self._address(source)
+            number = self._append(
+                "copy",
+                2 * space,
+                [read, write],
+                partial(_copy, to, at, each.nbytes),
+                deferred=True,
+            )
+        return number
 
     def copy(
         self, queue: int, source: tuple[int, int], target: tuple[int, int], nbytes: int
@@ -400,11 +457,28 @@ class CudaProgram:
         for queue in others:
             self._streams[queue].wait(self._events[-1])
         for index in range(begin, end):
+            if self._instructions[index].deferred:
+                self._due.append(index)
+                continue
+            self._issue_due(
+                max(self._instructions[index].waits, default=-1), begin, spans
+            )
             self._issue_one(index, begin, spans)
+        self._issue_due(end, begin, spans)
         self._at = None
         for queue in others:
             self._streams[queue].record(self._events[-1 - queue])
             origin.wait(self._events[-1 - queue])
+
+    def _issue_due(
+        self,
+        last: int,
+        begin: int,
+        spans: dict[int, tuple[CudaEvent, CudaEvent]] | None,
+    ) -> None:
+        """Issue what has been deferred, up to an instruction."""
+        while self._due and self._due[0] <= last:
+            self._issue_one(self._due.popleft(), begin, spans)
 
     def _issue_one(
         self,
@@ -417,6 +491,9 @@ class CudaProgram:
         for event in one.waits:
             if event >= begin:
                 stream.wait(self._events[event])
+        if one.kind == "collective":
+            for event in one.waits:
+                self._events[event].synchronize()
         if spans is not None:
             stream.record(spans[index][0])
         if index == self._failing:
@@ -431,6 +508,8 @@ class CudaProgram:
     def _capture(self) -> None:
         """Capture each part in a graph, before the second run."""
         if self._graphs or not self._capturing or not self._runs or self._maps_files:
+            return
+        if any(one.deferred for one in self._instructions):
             return
         if self._failing is not None:
             return
@@ -567,7 +646,7 @@ class CudaProgram:
         return base + offset
 
     def _check_queue(self, queue: int) -> None:
-        if not 0 <= queue <= 2 * len(self.spaces):
+        if not 0 <= queue < self._queues:
             raise ValueError(f"there is no queue {queue}")
 
     def _append(
@@ -579,17 +658,30 @@ class CudaProgram:
         *,
         marked: int | None = None,
         word: int | None = None,
+        deferred: bool = False,
     ) -> int:
-        """Append, with waits for conflicting accesses of other queues."""
+        """Append, with waits for conflicting accesses of other queues.
+
+        Those of the same queue that are deferred may be overtaken, so they count, too.
+        """
         index = len(self._instructions)
         made = _Instruction(
-            kind, queue, tuple(accesses), issue, marked=marked, word=word
+            kind,
+            queue,
+            tuple(accesses),
+            issue,
+            deferred=deferred,
+            marked=marked,
+            word=word,
         )
         self._instructions.append(made)
         for other, touched in self._touched.items():
-            if other == queue:
-                continue
-            conflicting = [i for i, a in touched for b in accesses if a.conflicts(b)]
+            conflicting = [
+                i
+                for i, a in touched
+                for b in accesses
+                if (other != queue or self._instructions[i].deferred) and a.conflicts(b)
+            ]
             if conflicting:
                 self._await(index, max(conflicting))
         self._touched.setdefault(queue, []).extend((index, a) for a in accesses)
@@ -651,6 +743,7 @@ class _Run:
             return
         program = self._program
         index = program._at
+        program._due.clear()
         try:
             program._restore()
         except KernelError as lost:

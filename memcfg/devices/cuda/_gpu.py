@@ -24,7 +24,6 @@ from memcfg.devices.cuda._mapped_space import MappedSpace
 from memcfg.devices.cuda._nvcc import compile_with_nvcc
 from memcfg.devices.cuda.libraries._cublaslt import load_cublaslt
 from memcfg.devices.cuda.libraries._cudnn import load_cudnn
-from memcfg.errors import KernelError
 from memcfg.memory import Pool
 
 if TYPE_CHECKING:
@@ -76,6 +75,7 @@ class CudaDevice(Device):
     fallible = False  # a failing kernel destroys the context with all memory
     spares_scratch = True  # libraries use up to 64 MiB
     takes_bfloat16 = False
+    stages_collectives = True
     tier_kinds: Mapping[str, Space] = MappingProxyType(
         {"host": "pinned", "file": "file"}
     )
@@ -173,11 +173,15 @@ class CudaDevice(Device):
     def program(
         self, arena: Arena, tiers: Mapping[str, TierSpace], *, network: bool = False
     ) -> CudaProgram:
-        """Make an empty program with its own streams; KernelError with a network."""
-        if network:
-            raise KernelError(f"{self.name} has no queue for collectives: plan on CPUs")
-        spaces = list(tiers.values())
-        return CudaProgram(arena, spaces, self.kernels, self.host_pool, self.priority)
+        """Make an empty program with its own streams."""
+        return CudaProgram(
+            arena,
+            list(tiers.values()),
+            self.kernels,
+            self.host_pool,
+            self.priority,
+            network=network,
+        )
 
     def describe_kernels(self) -> str:
         """Return a sentence that names the kernels."""

@@ -437,8 +437,8 @@ def first_number(step: OperandSpec, size: str) -> str:
     """Return CUDA source for the place of an array's first number in its batch's."""
     if not step.shape:
         return "const unsigned long long first_number = 0;"
-    return (
-        "const unsigned long long first_number = "
+    return (  # a report runs steps of zeros, without samples
+        "const unsigned long long first_number = steps[2] == 0 ? 0 : "
         f"static_cast<unsigned long long>(({size}) / steps[2] * steps[1]);"
     )
 
