@@ -162,6 +162,22 @@ class Communicator(Protocol):
             The message of that error.
         """
 
+    def renewed(self) -> Communicator:
+        """Return a communicator of the same ranks, after one of them has failed.
+
+        All ranks call this. The new one is closed by its `close`, if it has one.
+
+        Returns
+        -------
+        Communicator
+            This rank's.
+
+        Raises
+        ------
+        CommunicationError
+            If one does not answer.
+        """
+
 
 _groups: WeakValueDictionary[str, Communicator] = WeakValueDictionary()
 

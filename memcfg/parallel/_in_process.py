@@ -52,6 +52,14 @@ class _Meeting:
         self._met: list[Any] = []  # what all brought to the round before
         self._round = 0
         self._failure: CommunicationError | None = None
+        self._next: _Meeting | None = None  # after a failure
+
+    def renewed(self) -> _Meeting:
+        """Return the place where ranks meet after a failure."""
+        with self._condition:
+            if self._next is None:
+                self._next = _Meeting(self.size, self.timeout)
+            return self._next
 
     def meet(self, rank: int, value: Any) -> list[Any]:
         """Return the values of all ranks, when all have come."""
@@ -122,6 +130,10 @@ class InProcessCommunicator:
     def fail(self, reason: str) -> None:
         """Make the collectives of all ranks raise CommunicationError from now on."""
         self._meeting.fail(reason, (self.rank,))
+
+    def renewed(self) -> InProcessCommunicator:
+        """Return the communicator of this rank in a group of the same ranks."""
+        return InProcessCommunicator(self._meeting.renewed(), self.rank)
 
     def all_reduce(self, arrays: Sequence[Array], work: Array) -> None:
         """Replace arrays by their sums over the ranks."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -13,7 +14,7 @@ from memcfg.nn.training._tracing import Rank
 from memcfg.ops import Communicator, add_group
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     import numpy.typing as npt
 
@@ -127,6 +128,29 @@ class Members:
         """End the collectives of all, now and later."""
         self.is_broken = True
         member.communicator.fail(f"{type(error).__name__}: {error}")
+
+    @contextmanager
+    def renewed(self) -> Iterator[None]:
+        """Let ranks of several processes meet again after a failure, to give parts.
+
+        Where one has ended, or ranks are at different steps, parts are lost.
+        """
+        lead = self.lead
+        if len(self.all) == self.size or not lead.session.holds_parts:
+            yield
+            return
+        try:
+            renewed = lead.communicator.renewed()
+            steps = renewed.exchange(lead.session.iterations)
+        except CommunicationError:
+            yield
+            return
+        if steps.count(steps[0]) == len(steps):
+            self.all[0] = lead._replace(communicator=renewed)
+        try:
+            yield
+        finally:
+            getattr(renewed, "close", bool)()
 
     def serve(self) -> None:
         """Become what the model's session reads other ranks' parts from."""

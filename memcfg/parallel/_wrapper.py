@@ -353,7 +353,8 @@ class ParallelWrapper:
                 evaluate(self.model, members, batches, evaluations)
         except BaseException:
             if members.is_broken:
-                self._drop(members)
+                with members.renewed():
+                    self._drop(members)
             raise
         return evaluations[0] if len(evaluations) == 1 else evaluations
 
@@ -486,7 +487,8 @@ class ParallelWrapper:
                 finally:
                     again.close()
         finally:
-            self._drop(members)
+            with members.renewed():
+                self._drop(members)
 
     def _drop(self, members: Members) -> None:
         """Close the members, and keep the numbers of what they have encoded."""

@@ -13,6 +13,10 @@ pytestmark = [
     pytest.mark.always,
 ]
 SLOW = pytest.mark.slow
+SHARDINGS = [
+    "parameters",
+    *(pytest.param(each, marks=SLOW) for each in (None, "optimizer", "gradients")),
+]
 
 MODEL = """
 import memcfg as mc
@@ -114,3 +118,116 @@ except CommunicationError as error:
     if how == "suspended":  # the launcher may end the others of a rank that is gone
         assert said
     assert all(1 in each["ranks"] and each["same"] for each in said)
+
+
+SHARDED = f"""{MODEL}
+mc.nn.utils.set_random_seed(0)
+whole = mc.nn.Sequential.from_config(model.get_config())
+totals, numbers = [], []
+
+def state(model):
+    held = [*model.get_weights(), *model.optimizer.get_state().values()]
+    return [float(np.abs(each).sum()).hex() for each in held]
+
+class Fails(mc.nn.callbacks.Callback):
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 4 and rank == 1:
+            HOW
+
+class Saves(mc.nn.callbacks.Callback):
+    def on_epoch_end(self, epoch, logs=None):
+        self.model.save(PATH)
+
+def fit(model, size, callbacks=(), communicator=None, epochs=1):
+    with mc.parallel.ParallelWrapper(
+        model, training_mode="all_reduce", shard=SHARD, communicator=communicator
+    ) as wrapper:
+        return wrapper.fit(
+            x, y, batch_size=8, epochs=epochs, shuffle=False, verbose=0,
+            callbacks=[*callbacks],
+        ).history["loss"]
+"""
+
+
+@pytest.mark.parametrize("shard", SHARDINGS)
+def test_a_rank_that_raises_leaves_the_parts_of_all(shard, tmp_path):
+    """What `model` holds then is what a run of as many steps has, to the bit."""
+    program = SHARDED.replace("HOW", "raise ValueError('enough')")
+    program = program.replace("PATH", "''").replace("SHARD", repr(shard))
+    program += """
+whole.compile(mc.nn.optimizers.Adam(0.01), loss)
+whole.set_weights(model.get_weights())
+x, y = x[:40], y[:40]
+group = mpi_communicator(timeout=20)
+fit(whole, 2, communicator=group)
+group.close()
+data = np.random.default_rng(5)
+x, y = data.standard_normal((96, 8)).astype("float32"), data.integers(0, 3, 96)
+group = mpi_communicator(timeout=20)
+try:
+    fit(model, 2, [Fails()], communicator=group)
+except (CommunicationError, ValueError) as error:
+    report(error=str(error), same=state(model) == state(whole))
+"""
+    with MpiRun(2, program, tmp_path) as run:
+        run.wait()
+        (_, first), (_, second) = run.reports(0), run.reports(1)
+    assert "enough" in first["error"]
+    assert first["same"]
+    assert second == {"error": "enough", "same": True}
+
+
+@pytest.mark.parametrize("shard", SHARDINGS)
+def test_fewer_ranks_go_on_from_a_checkpoint_when_one_is_killed(shard, tmp_path):
+    """Survivors have weights, or NaN where parts of them are lost; and go on alone."""
+    path = str(tmp_path / "{}.memcfg")
+    program = SHARDED.replace("HOW", "os.kill(os.getpid(), 9)")
+    program = program.replace("PATH", f"{path!r}.format(rank)")
+    program = program.replace("SHARD", repr(shard))
+    program += """
+import warnings
+group = mpi_communicator(timeout=2)
+fit(model, 3, [Saves()], communicator=group)
+with warnings.catch_warnings(record=True) as heard:
+    warnings.simplefilter("always")
+    try:
+        fit(model, 3, [Fails()], communicator=group)
+    except CommunicationError as error:
+        values = [*model.get_weights(), *model.optimizer.get_state().values()]
+        count = len(model.get_weights())
+        nan = [bool(np.isnan(each).any()) for each in values]
+        said = [str(each.message) for each in heard]
+        report(weights=any(nan[:count]), state=any(nan[count:]), said=said)
+report(done=True)
+"""
+    options = ["-disable-auto-cleanup"]
+    folder = tmp_path / "killed"
+    folder.mkdir()
+    with MpiRun(3, program, folder, options=options) as run:
+        run.wait()
+        said = [run.reports(rank)[1:] for rank in (0, 2)]
+    for each in said:
+        if not each:  # the launcher has ended it as well
+            continue
+        assert each[0]["weights"] == (shard == "parameters")
+        assert not each[0]["state"]
+        lost = [text for text in each[0]["said"] if "lost" in text]
+        assert bool(lost) == (shard is not None)
+    # Two go on from what three have written, and lose nothing.
+    again = SHARDED.replace("HOW", "pass").replace("PATH", "''")
+    again = (
+        again.replace("SHARD", repr(shard))
+        + f"""
+restored = mc.nn.models.load_model({path!r}.format(0))
+report(losses=fit(restored, size, epochs=2))
+"""
+    )
+    losses = []
+    for size in (2, 3):
+        folder = tmp_path / str(size)
+        folder.mkdir()
+        with MpiRun(size, again, folder) as run:
+            assert run.wait() == (0, "")
+            losses.append(run.reports(0)[1]["losses"])
+    two, three = losses
+    assert two == pytest.approx(three, rel=1e-6)

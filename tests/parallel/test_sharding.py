@@ -592,6 +592,59 @@ def test_ranks_of_several_processes_read_and_save_together(shard, tmp_path):
         assert_same_bits(state_of(restored), state_of(model))
 
 
+class Fails(nn.callbacks.Callback):
+    """Raises in one rank, when a step has ended."""
+
+    def __init__(self, communicator):
+        super().__init__()
+        self.rank = communicator.rank
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 2 and self.rank == 1:
+            raise KeyError("no such batch")
+
+
+@pytest.mark.parametrize("shard", [None, *SHARDINGS])
+def test_a_process_that_raises_leaves_all_values_to_the_others(shard, tmp_path):
+    """They are those of before the step that it did not take, on each rank."""
+    whole = dense()
+    with wrapped(whole, 3, None) as wrapper:
+        wrapper.fit(X[:48], Y[:48], batch_size=16, seed=1, shuffle=False, verbose=0)
+    models = [dense(), dense(), dense()]
+
+    def train(communicator):
+        model = models[communicator.rank]
+        with wrapped(model, None, shard, communicator=communicator) as wrapper:
+            options = {"shuffle": False, "callbacks": [Fails(communicator)]}
+            with pytest.raises((KeyError, CommunicationError)) as caught:
+                fit(wrapper, epochs=1, **options)
+            if communicator.rank != 1:
+                assert caught.value.ranks == (1,)
+                assert "no such batch" in str(caught.value)
+        return state_of(model)
+
+    for found in ranks(3, train):
+        assert_same_bits(found, state_of(whole))
+
+
+def test_parts_of_other_steps_are_not_put_together():
+    models = [dense(), dense()]
+
+    def train(communicator):
+        model = models[communicator.rank]
+        with wrapped(model, None, "optimizer", communicator=communicator) as wrapper:
+            fit(wrapper, epochs=1)
+            if communicator.rank:  # as after an update that others did not end
+                model.optimizer._iterations.advance()
+            with pytest.raises((KeyError, CommunicationError)):
+                fit(wrapper, epochs=1, callbacks=[Fails(communicator)])
+        return state_of(model)
+
+    with pytest.warns(RuntimeWarning, match="other ranks held are lost"):
+        both = ranks(2, train)
+    assert all(np.isfinite(each).all() for one in both for each in one)
+
+
 @pytest.mark.parametrize("shard", ["gradients", "parameters"])
 def test_parts_of_a_process_that_has_failed_are_lost_in_words(shard):
     models = [dense(), dense()]

@@ -1276,6 +1276,17 @@ class Session:
     # Ranks
 
     @property
+    def holds_parts(self) -> bool:
+        """Whether this rank has parts of values, and others the rest."""
+        return any(map(self.has_part, self._resident))
+
+    @property
+    def iterations(self) -> int:
+        """The steps that the optimizer has counted."""
+        optimizer = self._spec.optimizer
+        return 0 if optimizer is None else optimizer._iterations.value
+
+    @property
     def divides_weights(self) -> bool:
         """Whether this rank has parts of weights, and others the rest."""
         return self._spec.divides_weights

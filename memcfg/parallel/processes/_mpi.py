@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MpiCommunicator", "mpi_communicator", "mpi_size"]
 
+_SOON_SECONDS = 10.0  # in which ranks answer that have raised an error
+
 Array = npt.NDArray[Any]
 Bytes = npt.NDArray[np.uint8]
 
@@ -107,6 +109,12 @@ def mpi_communicator(comm: Any = None, *, timeout: float = 300.0) -> MpiCommunic
         )
     comm = mpi.COMM_WORLD if comm is None else comm
     _survive_others()
+    copy = _duplicated(mpi, comm, timeout)
+    return MpiCommunicator(Link(mpi, copy, timeout))
+
+
+def _duplicated(mpi: Any, comm: Any, timeout: float) -> Any:
+    """Duplicate a communicator of MPI, when all of its processes do."""
     copy, request = comm.Idup()
     if not wait_while(lambda: not request.Test(), timeout):
         end_all_at_exit(comm)
@@ -114,7 +122,7 @@ def mpi_communicator(comm: Any = None, *, timeout: float = 300.0) -> MpiCommunic
             f"not all processes called mpi_communicator within {timeout:g} s"
         )
     copy.Set_errhandler(mpi.ERRORS_RETURN)
-    return MpiCommunicator(Link(mpi, copy, timeout))
+    return copy
 
 
 def _survive_others() -> None:
@@ -211,6 +219,32 @@ class MpiCommunicator:
             The message of that error.
         """
         self._link.fail(reason, (self.rank,))
+
+    def renewed(self) -> MpiCommunicator:
+        """Return a communicator of the same processes, after one of them has failed.
+
+        All of them call this soon after it has told them of its error.
+
+        Returns
+        -------
+        MpiCommunicator
+            To be closed.
+
+        Raises
+        ------
+        CommunicationError
+            If one does not answer, because it has ended or hangs.
+        """
+        link = self._link
+        if link.failure is None or link.misses_ranks:
+            link.check()
+            raise CommunicationError("no rank has failed")
+        seconds = min(link.timeout, _SOON_SECONDS)
+        try:
+            copy = _duplicated(link.mpi, link.comm, seconds)
+        except link.mpi.Exception as error:
+            raise CommunicationError(f"a process does not answer: {error}") from None
+        return MpiCommunicator(Link(link.mpi, copy, link.timeout))
 
     def close(self) -> None:
         """Leave the group, and wait until all ranks have.

@@ -182,6 +182,11 @@ class Link:
                 sorted(self._silent),
             )
 
+    @property
+    def misses_ranks(self) -> bool:
+        """Whether the group has failed because ranks did not answer."""
+        return bool(self._silent)
+
     def _staying(self) -> set[int]:
         return set(self.others) - set(self._left)
 
