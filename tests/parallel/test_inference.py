@@ -908,6 +908,20 @@ def test_replicas_share_what_a_limit_leaves(cpu):
     assert mc.config.get_memory_info("CPU:0")["current"] == 0
 
 
+@pytest.mark.parametrize("mode", MODES)
+def test_each_worker_of_a_device_has_weights_of_its_own(mode):
+    """To the byte; replicas share no arena, so that a new model reaches each whole."""
+    held = []
+    for workers in (1, 2, 3):
+        model = mc.models.lenet5((16, 16, 1))
+        weights = sum(each.nbytes for each in model.get_weights())
+        with ParallelInference(model, mode, workers, batch_limit=4):
+            held.append(mc.config.get_memory_info("CPU:0")["current"])
+        model.close()
+    assert weights < held[0]
+    assert held == [held[0], 2 * held[0], 3 * held[0]]
+
+
 def test_workers_that_do_not_fit_are_refused_in_words(cpu):
     model = mlp(64, 512)
     state = 4 * model.count_params()
