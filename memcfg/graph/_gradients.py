@@ -71,6 +71,8 @@ def _reverse(
                 _apply_rule(builder, rule, depends, gradients_of)
             continue
         reached = not gradients_of.keys().isdisjoint(op.outputs)
+        if op.phase == "update":  # what it makes is a constant, see `_dependents`
+            continue
         if reached and not depends.isdisjoint(op.inputs):
             _differentiate(builder, op, depends, gradients_of)
 

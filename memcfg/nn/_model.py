@@ -1417,7 +1417,7 @@ class Model(FixedAttributes, Configured):
     def train_on_batch(
         self,
         x: Any,
-        y: Any,
+        y: Any = None,
         sample_weight: Any = None,
         class_weight: Mapping[int, float] | None = None,
         return_dict: bool = False,
@@ -1430,7 +1430,7 @@ class Model(FixedAttributes, Configured):
         ----------
         x : numpy.ndarray, or list or dict of them
             Samples.
-        y : numpy.ndarray, or list or dict of them
+        y : numpy.ndarray, or list or dict of them, optional
             What the loss reads.
         sample_weight : numpy.ndarray, or list or dict of them, optional
             As in `fit`.
@@ -1472,7 +1472,11 @@ class Model(FixedAttributes, Configured):
 
     @runs
     def test_on_batch(
-        self, x: Any, y: Any, sample_weight: Any = None, return_dict: bool = False
+        self,
+        x: Any,
+        y: Any = None,
+        sample_weight: Any = None,
+        return_dict: bool = False,
     ) -> float | list[float] | dict[str, float]:
         """Return loss and metrics of one batch.
 
@@ -1480,7 +1484,7 @@ class Model(FixedAttributes, Configured):
         ----------
         x : numpy.ndarray, or list or dict of them
             Samples.
-        y : numpy.ndarray, or list or dict of them
+        y : numpy.ndarray, or list or dict of them, optional
             What the loss reads.
         sample_weight : numpy.ndarray, or list or dict of them, optional
             As in `fit`.

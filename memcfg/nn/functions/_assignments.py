@@ -53,7 +53,7 @@ def assign(variable: Variable, value: Any) -> None:
     results = [(variable.shape, variable.dtype)]
     node = Node(Update([variable]), (value,), results, whole=True)
     recording.calls.append(node)
-    recording.written[variable._layer, variable._index] = value
+    recording.write(variable, node.outputs[0])
 
 
 def apply_gradients(
@@ -82,12 +82,6 @@ def apply_gradients(
                 f"the gradient of {variable.path!r} must have shape {variable.shape}, "
                 f"got {gradient!r}"
             )
-        key = variable._layer, variable._index
-        if key in recording.written:
-            raise ValueError(
-                f"weight {variable.path!r} is updated twice in one function: sum its "
-                "gradients"
-            )
         recording.before(variable)
     updated = [variable for _, variable in pairs]
     results = [(variable.shape, variable.dtype) for variable in updated]
@@ -95,4 +89,4 @@ def apply_gradients(
     node = Node(layer, tuple(gradient for gradient, _ in pairs), results, whole=True)
     recording.calls.append(node)
     for variable, output in zip(updated, node.outputs, strict=True):
-        recording.written[variable._layer, variable._index] = output
+        recording.write(variable, output)

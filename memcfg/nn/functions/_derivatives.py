@@ -8,6 +8,7 @@ function has both, and gradients can be differentiated if the rules of ops allow
 from __future__ import annotations
 
 import functools
+import operator
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -75,21 +76,24 @@ def derivatives(
     if target.shape:
         axes = {"axes": tuple(range(len(target.shape))), "keepdims": False}
         target = OpLayer("reduce_sum", axes)(target)
-    tensors = []
-    for each in sources:
-        symbol = each
-        if isinstance(each, Variable):  # the target may be older than an update
-            symbol = recording.symbol(each)
-            if not zeros and not _reached(target, [symbol]):
-                symbol = recording.before(each)
-        if not is_whole(symbol) or symbol.sample_dtype != "float32":
-            raise TypeError(
-                f"{what}: gradients are with respect to float32 tensors of the "
-                f"function and to weights, got {each!r}"
-            )
-        tensors.append(symbol)
-    reached = set(tensors) if zeros else _reached(target, tensors)
-    distinct = list(dict.fromkeys(each for each in tensors if each in reached))
+    # All values of a weight that the target is made from count, as in TensorFlow.
+    values = [
+        recording.values(each) if isinstance(each, Variable) else [each]
+        for each in sources
+    ]
+    for source, several in zip(sources, values, strict=True):
+        for each in several:
+            if not is_whole(each) or each.sample_dtype != "float32":
+                raise TypeError(
+                    f"{what}: gradients are with respect to float32 tensors of the "
+                    f"function and to weights, got {source!r}"
+                )
+    reached = _reached(target, values)
+    if zeros:
+        reached |= {several[-1] for several in values}
+    distinct = list(
+        dict.fromkeys(each for several in values for each in several if each in reached)
+    )
     made: dict[Any, Any] = {}
     if distinct:
         recording.differentiates = True
@@ -97,17 +101,26 @@ def derivatives(
         results = [(each.shape, "float32") for each in distinct]
         node = Node(Gradients(), (target, *distinct), results, whole=True)
         made = dict(zip(distinct, node.outputs, strict=True))
-    return [made.get(each) for each in tensors]
+    return [_sum([made[x] for x in several if x in made]) for several in values]
 
 
-def _reached(target: SymbolicTensor, tensors: Sequence[SymbolicTensor]) -> set[Any]:
-    """Return those tensors that a target is made from."""
+def _sum(terms: Sequence[Any]) -> Any:
+    """Return the sum of gradients; None without any."""
+    return functools.reduce(operator.add, terms) if terms else None
+
+
+def _reached(target: SymbolicTensor, values: Sequence[Sequence[Any]]) -> set[Any]:
+    """Return those tensors that a target is made from.
+
+    `values` has the values of each source, oldest first. The calls of a layer read the
+    newest value of a weight that is older than they are.
+    """
     weights = {
-        (each.layer, each.spec.name): each
-        for each in tensors
-        if isinstance(each, WeightTensor)
+        (several[0].layer, several[0].spec.name): several
+        for several in values
+        if isinstance(several[0], WeightTensor)
     }
-    wanted, result = set(tensors), set()
+    wanted, result = {each for several in values for each in several}, set()
     nodes, stack = set(), [target]
     while stack:
         tensor = stack.pop()
@@ -120,8 +133,10 @@ def _reached(target: SymbolicTensor, tensors: Sequence[SymbolicTensor]) -> set[A
             stack += tensor.node.inputs
             for _, leaf in tensor.node.layer._leaves():
                 for spec in leaf.weight_specs or ():
-                    if (leaf, spec.name) in weights:
-                        result.add(weights[leaf, spec.name])
+                    first, *later = weights.get((leaf, spec.name), (None,))
+                    older = [x for x in later if x.node.order < tensor.node.order]
+                    if first is not None:
+                        result.add(older[-1] if older else first)
     return result
 
 

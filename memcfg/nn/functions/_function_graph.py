@@ -85,6 +85,10 @@ class Calls:
         layers = (node.layer for node in self.recording.calls)
         return [layer for layer in layers if isinstance(layer, Update)]
 
+    def updates_by(self, optimizer: Optimizer) -> int:
+        """The number of updates by an optimizer."""
+        return sum(each.optimizer is optimizer for each in self.updates)
+
 
 @dataclass(eq=False)
 class OptimizerState:
@@ -93,6 +97,10 @@ class OptimizerState:
     prefix: str  # of the names of its tensors
     optimizer: Optimizer
     weights: list[Weight]
+
+    def turn(self, number: int) -> str:
+        """Return the prefix of what the update of this number in a program reads."""
+        return f"{self.prefix}update_{number}/" if number else self.prefix
 
     @property
     def slots(self) -> list[Slot]:
@@ -163,8 +171,13 @@ class _Trace:
         self.spec = spec
         self.calls = calls
         names = [f"argument_{i}" for i in range(len(calls.starts))]
-        rates = [f"{each.prefix}learning_rate" for each in spec.optimizers]
-        steps = [f"{each.prefix}iteration" for each in spec.optimizers]
+        turns = [
+            each.turn(number)
+            for each in spec.optimizers
+            for number in range(calls.updates_by(each.optimizer))
+        ]
+        rates = [f"{turn}learning_rate" for turn in turns]
+        steps = [f"{turn}iteration" for turn in turns]
         reserved = [*names, *rates, *steps, _STEP]
         self.builder = Builder(f"{spec.name}, {calls.label}", reserved)
         self.builder.lines = lines_of(node.layer for node in calls.nodes)
@@ -189,6 +202,7 @@ class _Trace:
         self.names = {(w.layer, w.spec_name): w.name for w in spec.weights}
         self._step: int | None = None
         self._calls: dict[Layer, int] = {}  # of each layer so far
+        self._turns: dict[Optimizer, int] = {}  # updates by each optimizer so far
         # The newest value of each weight and state tensor that is updated.
         self.new: dict[str, int] = {}
 
@@ -288,18 +302,20 @@ class _Trace:
             made = self.builder.apply(
                 "assign", (before, value), name=f"{name}/assigned", phase="update"
             )
-            self.new[name] = made[0]
+            self.new[name] = self.values[node.outputs[0]] = made[0]
             return
         place = next(
             each for each in self.spec.optimizers if each.optimizer is update.optimizer
         )
-        shape = place.optimizer.rate_shape
-        rate = self._input(f"{place.prefix}learning_rate", shape, "float32")
+        number = self._turns.get(update.optimizer, 0)
+        self._turns[update.optimizer] = number + 1
+        turn, shape = place.turn(number), place.optimizer.rate_shape
+        rate = self._input(f"{turn}learning_rate", shape, "float32")
         step: list[int] = []
 
         def iteration() -> int:
             if not step:
-                step.append(self._input(f"{place.prefix}iteration", (), "int64"))
+                step.append(self._input(f"{turn}iteration", (), "int64"))
             return step[0]
 
         cut = len(place.prefix)
@@ -307,7 +323,10 @@ class _Trace:
             self.builder,
             {name: self.new.get(name, self.weights[name]) for name in names},
             dict(zip(names, given, strict=True)),
-            {slot.name[cut:]: self.state[slot.name] for slot in place.slots},
+            {
+                slot.name[cut:]: self.new.get(slot.name, self.state[slot.name])
+                for slot in place.slots
+            },
             rate,
             iteration,
         )

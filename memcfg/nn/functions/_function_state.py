@@ -61,18 +61,22 @@ class _Ready:
             for i in range(len(calls.starts))
             if (name := f"argument_{i}") in views
         ]
-        used = {update.optimizer for update in calls.updates}
-        states = [each for each in spec.optimizers if each.optimizer in used]
-        self.optimizers = [each.optimizer for each in states]
+        # Each update in the program is a step of its optimizer.
+        turns = [
+            (each.optimizer, number, each.turn(number))
+            for each in spec.optimizers
+            for number in range(calls.updates_by(each.optimizer))
+        ]
+        self.optimizers = [optimizer for optimizer, _, _ in turns]
         self.rates = [
-            (each.optimizer, views[name])
-            for each in states
-            if (name := f"{each.prefix}learning_rate") in views
+            (optimizer, number, views[name])
+            for optimizer, number, turn in turns
+            if (name := f"{turn}learning_rate") in views
         ]
         self.iterations = [
-            (each.optimizer, views[name])
-            for each in states
-            if (name := f"{each.prefix}iteration") in views
+            (optimizer, number, views[name])
+            for optimizer, number, turn in turns
+            if (name := f"{turn}iteration") in views
         ]
         self.step = views.get("step")
         self.outputs = [
@@ -84,10 +88,10 @@ class _Ready:
         """Write what the next run reads."""
         for place, view in self.arguments:
             view[...] = arguments[place]
-        for optimizer, view in self.rates:
-            view[...] = optimizer.rates
-        for optimizer, view in self.iterations:
-            view[...] = optimizer._iterations.value
+        for optimizer, later, view in self.rates:
+            view[...] = optimizer.rates_after(later) if later else optimizer.rates
+        for optimizer, later, view in self.iterations:
+            view[...] = optimizer._iterations.value + later
         if self.step is not None:
             self.step[...] = number
 

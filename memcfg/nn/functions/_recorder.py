@@ -30,7 +30,8 @@ class Recording:
     """The weights that a function reads and writes, in the order of its calls."""
 
     read: dict[tuple[Layer, int], WeightTensor] = field(default_factory=dict)
-    written: dict[tuple[Layer, int], SymbolicTensor] = field(default_factory=dict)
+    # The values that updates have given to weights, oldest first.
+    written: dict[tuple[Layer, int], list[SymbolicTensor]] = field(default_factory=dict)
     calls: list[Node] = field(default_factory=list)  # with effects: updates of weights
     differentiates: bool = False
     begin: int = field(default_factory=next_order)  # its calls have higher numbers
@@ -51,8 +52,18 @@ class Recording:
         """Return the value of a weight at this place of the function."""
         key = variable._layer, variable._index
         if key in self.written:
-            return self.written[key]
+            return self.written[key][-1]
         return self.before(variable)
+
+    def values(self, variable: Variable) -> list[SymbolicTensor]:
+        """Return all values of a weight up to this place of the function."""
+        key = variable._layer, variable._index
+        return [self.before(variable), *self.written.get(key, ())]
+
+    def write(self, variable: Variable, value: SymbolicTensor) -> None:
+        """Note a new value of a weight, which an update has made."""
+        key = variable._layer, variable._index
+        self.written.setdefault(key, []).append(value)
 
     def before(self, variable: Variable) -> WeightTensor:
         """Return the value of a weight at the begin of the function."""

@@ -242,6 +242,24 @@ class MultiOptimizer(Optimizer):
             )
         self._learning_rate = value
 
+    def rates_after(self, steps: int) -> Any:
+        """Return what the step reads of learning rates that follows so many others.
+
+        Parameters
+        ----------
+        steps : int
+            The number of steps that one program runs before.
+
+        Returns
+        -------
+        numpy.ndarray
+            As `rates`.
+        """
+        made = super().rates_after(steps)
+        for each in self._optimizers:
+            each._iterations = self._iterations
+        return made
+
     def exclude_from_weight_decay(
         self,
         var_list: Sequence[Variable] | None = None,

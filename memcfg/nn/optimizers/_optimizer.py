@@ -324,6 +324,26 @@ class Optimizer(FixedAttributes, Configured):
         if "learning_rate" in vars(cls) and "rates" not in vars(cls):
             cls.rates = vars(cls)["learning_rate"]
 
+    def rates_after(self, steps: int) -> Any:
+        """Return what the step reads of learning rates that follows so many others.
+
+        Parameters
+        ----------
+        steps : int
+            The number of steps that one program runs before.
+
+        Returns
+        -------
+        float or numpy.ndarray
+            As `rates`.
+        """
+        now = self._iterations
+        self._iterations = Counter(now.value + steps)
+        try:
+            return self.rates
+        finally:
+            self._iterations = now
+
     @property
     def rate_shape(self) -> tuple[int, ...]:
         """The shape of what a step reads of learning rates."""
