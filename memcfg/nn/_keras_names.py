@@ -82,15 +82,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "eig": "numbers are real: use eigh, of symmetric matrices",
             "polar view_as_*": "numbers are real: keep both parts as two tensors",
         },
-        "ops.image": {
-            "affine_transform perspective_transform elastic_transform": (
-                "use layers such as RandomRotation and RandomPerspective in Dataset.map"
-            ),
-            "map_coordinates scale_and_translate": (
-                "read pixels by ops.take, or use layers such as RandomZoom in "
-                "Dataset.map"
-            ),
-        },
     }.items()
 }
 

@@ -18,6 +18,7 @@ from memcfg.nn._attributes import FixedAttributes, check_name
 from memcfg.nn._keras_names import absent
 from memcfg.nn._random import derive_seed, fixed_seed, next_seed
 from memcfg.nn.layers._layer import (
+    OPERATIONS,
     Layer,
     Node,
     Scope,
@@ -230,6 +231,9 @@ def normal(
     _float32(dtype)
     center, width = real(mean, "mean"), nonnegative(stddev, "stddev")
     return _of_shape(lambda u: _quantile(u, center, width), shape, seed)
+
+
+OPERATIONS["normal"] = normal  # of `ops.image`, which this module imports
 
 
 def _quantile(u: SymbolicTensor, mean: float, stddev: float) -> Any:

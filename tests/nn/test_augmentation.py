@@ -209,9 +209,104 @@ def test_resizing_keeps_dtypes():
     assert np.array_equal(padded[:, :, 0], np.full((2, 6, 3), 3.0, np.float32))
 
 
-@pytest.mark.parametrize(
-    "name", ["RandomCrop", "RandomRotation", "RandomZoom", "RandomTranslation"]
-)
+def in_a_step(layer, data):
+    """What a layer gave in a step of a model's own that trains nothing."""
+    given = {}
+
+    class Shown(mc.nn.Model):
+        def __init__(self):
+            super().__init__()
+            self.layer = layer
+
+        def call(self, x, training=False):
+            return self.layer(x, training=training)
+
+    shown = Shown()
+    step = mc.function(lambda x, number: shown(x, training=True) + 0.0 * number)
+    for number in range(2):
+        given[number] = step(data, np.float32(number))
+    return list(given.values())
+
+
+MOVES = {
+    "RandomRotation": ({"factor": 0.1}, "angle"),
+    "RandomZoom": ({"height_factor": 0.2, "width_factor": (-0.1, 0.3)}, "zoom"),
+    "RandomTranslation": ({"height_factor": 0.2, "width_factor": 0.1}, "translations"),
+    "RandomShear": ({"x_factor": 0.2, "y_factor": (-0.1, 0.3)}, "shear_factor"),
+}
+
+
+@pytest.mark.parametrize("interpolation", ["bilinear", "nearest"])
+@pytest.mark.parametrize("name", MOVES)
+def test_models_move_images_while_they_train(name, interpolation):
+    """Two channels hold x and y, from which follows what was drawn."""
+    options, key = MOVES[name]
+    make_one = getattr(layers, name)
+    smooth = make_one(**options, seed=3)
+    data = images(6, 21, 25, 3)
+    data[..., 1], data[..., 0] = np.mgrid[:21, :25]
+    assert np.array_equal(outputs(make_one(**options), data, False), data)
+    first, second = in_a_step(smooth, data)
+    assert not np.array_equal(first, second)  # each step draws
+    layer = make_one(**options, seed=3, interpolation=interpolation)
+    found = in_a_step(layer, data)[0]
+    x, y = np.meshgrid(np.arange(8, 17), np.arange(7, 14))
+    of = np.stack([x, y, np.ones_like(x)], -1).reshape(-1, 3)
+    held = []
+    for image in first:  # pixels far from the border show where they were read
+        seen = image[7:14, 8:17, :2].reshape(-1, 2)
+        places = np.linalg.lstsq(of, seen, rcond=None)[0]
+        np.testing.assert_allclose(of @ places, seen, atol=1e-3)
+        (a0, b0), (a1, b1), (a2, b2) = places
+        held.append(
+            {
+                "angle": np.rad2deg(np.arctan2(b0, a0)),
+                "zoom": (b1, a0),
+                "translations": (-a2, -b2),
+                "shear_factor": (a1, b0),
+            }[key]
+        )
+    assert len({np.round(each, 3).tobytes() for each in held}) == 6
+    held = np.asarray(held, np.float32)
+    change = {key: held}
+    if key == "zoom":
+        change = {"height_zoom": held[:, :1], "width_zoom": held[:, 1:]}
+        assert ((0.8 <= held[:, 0]) & (held[:, 0] <= 1.2)).all()
+        assert ((0.9 <= held[:, 1]) & (held[:, 1] <= 1.3)).all()
+    elif key == "angle":
+        assert (np.abs(held) <= 36).all()
+    expected = layer.transform_images(data, change)
+    # Places are those of rounded numbers, so a few are read on the other side.
+    near = np.abs(found - expected) < (0.5 if interpolation == "bilinear" else 1e-3)
+    assert near.mean() > 0.98
+
+
+def test_moved_images_have_the_same_bits_by_any_plan():
+    data, labels = images(8, 12, 12, 3), np.arange(8) % 3
+
+    def weights(memory):
+        mc.nn.set_random_seed(0)
+        model = mc.nn.Sequential(
+            [
+                mc.nn.Input((12, 12, 3)),
+                layers.RandomRotation(0.1, seed=1),
+                layers.RandomTranslation(0.1, 0.1, fill_mode="constant", seed=2),
+                layers.Rescaling(1 / 255),
+                layers.Conv2D(4, 3, activation="relu"),
+                layers.GlobalAveragePooling2D(),
+                layers.Dense(3),
+            ]
+        )
+        loss = mc.nn.losses.SparseCategoricalCrossentropy(from_logits=True)
+        model.compile(mc.nn.SGD(0.1), loss, memory=memory)
+        model.fit(data, labels, epochs=2, batch_size=4, shuffle=False, verbose=0)
+        return [each.tobytes() for each in model.get_weights()]
+
+    kept = weights("keep_all")
+    assert weights("sqrt_checkpoint") == weights("replay_elementwise") == kept
+
+
+@pytest.mark.parametrize("name", ["RandomCrop", "RandomElasticTransform"])
 def test_layers_that_ops_cannot_express(name):
     with pytest.raises(TypeError, match=rf"{name} computes on arrays, not in a model"):
         make(name)(mc.nn.Input((7, 8, 3)))

@@ -486,6 +486,27 @@ class SymbolicTensor(FixedAttributes):
     def __rmatmul__(self, other: Any) -> Any:
         return self.operators.binary("matmul", other, self)
 
+    def __and__(self, other: Any) -> Any:
+        return self.operators.binary("logical_and", self, other)
+
+    def __rand__(self, other: Any) -> Any:
+        return self.operators.binary("logical_and", other, self)
+
+    def __or__(self, other: Any) -> Any:
+        return self.operators.binary("logical_or", self, other)
+
+    def __ror__(self, other: Any) -> Any:
+        return self.operators.binary("logical_or", other, self)
+
+    def __xor__(self, other: Any) -> Any:
+        return self.operators.binary("logical_xor", self, other)
+
+    def __rxor__(self, other: Any) -> Any:
+        return self.operators.binary("logical_xor", other, self)
+
+    def __invert__(self) -> Any:
+        return OPERATIONS["logical_not"](self)
+
     def __neg__(self) -> Any:
         return self.operators.negative(self)
 

@@ -378,6 +378,47 @@ shift : int or sequence of int
     The places by which elements move.
 side : str, default "left"
     ``"left"`` or ``"right"`` of equal elements.
+transform : SymbolicTensor or array_like
+    Shape (8,), or (batch, 8): the numbers of each image.
+start_points : SymbolicTensor or array_like
+    Shape (4, 2), or (batch, 4, 2): the x and y of four points.
+end_points : SymbolicTensor or array_like
+    Shape (4, 2), or (batch, 4, 2): where they go.
+affine_transform.fill_mode : str, default "constant"
+    What pixels beyond the border are: one of "constant", "nearest", "wrap", "mirror"
+    and "reflect".
+affine_transform.fill_value : float, default 0
+    The value for "constant".
+perspective_transform.fill_value : float, default 0
+    The value of pixels beyond the border.
+elastic_transform.alpha : float, default 20.0
+    The number of pixels that a noise of 1 moves.
+elastic_transform.sigma : float, default 5.0
+    The deviation of the noise, and of the window that smooths it, in pixels.
+elastic_transform.fill_mode : str, default "reflect"
+    As of `affine_transform`.
+elastic_transform.fill_value : float, default 0.0
+    The value for "constant".
+elastic_transform.seed : int or SeedGenerator, optional
+    The seed of the noise.
+coordinates : SymbolicTensor or array_like
+    Shape (axes of the inputs, ...), the places in elements.
+map_coordinates.order : int
+    0 for the nearest elements, 1 for linear interpolation.
+map_coordinates.fill_mode : str, default "constant"
+    As of `affine_transform`.
+map_coordinates.fill_value : float, default 0
+    The value for "constant".
+output_shape : tuple of int
+    The shape of the result.
+scale_and_translate.scale : SymbolicTensor or array_like
+    Shape (resampled axes,): how many times longer each gets.
+translation : SymbolicTensor or array_like
+    Shape (resampled axes,): how far each is moved, in elements of the result.
+spatial_dims : tuple of int
+    The axes that are resampled.
+scale_and_translate.method : str
+    One of "linear", "cubic", "lanczos3" and "lanczos5".
 sigma : float or tuple of float, default (1.0, 1.0)
     The standard deviations in pixels, of the width and the height.
 resize.size : int or tuple of int

@@ -31,6 +31,13 @@ from memcfg.nn.ops._declaring import (
     tensor_of,
 )
 from memcfg.nn.ops._of_elements import absolute, clip, where
+from memcfg.nn.ops._sampling import (
+    affine_transform,
+    elastic_transform,
+    map_coordinates,
+    perspective_transform,
+    scale_and_translate,
+)
 from memcfg.nn.ops._shapes import concatenate, get_item, pad
 
 if TYPE_CHECKING:
@@ -39,15 +46,20 @@ if TYPE_CHECKING:
     from memcfg.nn.layers._layer import SymbolicTensor
 
 __all__ = [
+    "affine_transform",
     "crop_images",
+    "elastic_transform",
     "extract_patches",
     "extract_patches_3d",
     "gaussian_blur",
     "hsv_to_rgb",
+    "map_coordinates",
     "pad_images",
+    "perspective_transform",
     "resize",
     "rgb_to_grayscale",
     "rgb_to_hsv",
+    "scale_and_translate",
     "sobel_edges",
     "ssim",
 ]

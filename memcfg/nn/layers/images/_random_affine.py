@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from memcfg.nn._argument_checks import real
+from memcfg.nn._random import derive_seed
+from memcfg.nn.layers._layer import OPERATIONS, Scope, calls_to, start_of
 from memcfg.nn.layers.images._affine import check_modes, transformed
 from memcfg.nn.layers.images._image_layer import _ImageLayer, factor_of, floats
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    Range = tuple[float, float]
 
 
 class _AffineLayer(_ImageLayer):
@@ -28,9 +35,46 @@ class _AffineLayer(_ImageLayer):
         self.interpolation = interpolation
         self.fill_value = real(fill_value, f"{what}: fill_value")
 
-    def _matrices(self, shape: tuple[int, ...], transformation: Any) -> np.ndarray:
-        """Return the places that the pixels of each image are read at."""
+    def _numbers(self, transformation: Any, shape: tuple[int, ...]) -> list[Any]:
+        """Return the numbers of each image, shape (n, 1), that say how it is moved."""
         raise NotImplementedError
+
+    def _ranges(self, height: int, width: int) -> list[Range]:
+        """Return the ranges of what is drawn for each image."""
+        raise NotImplementedError
+
+    def _numbers_of_draws(self, drawn: Sequence[Any]) -> list[Any]:
+        """Return the numbers of each image for what a model has drawn."""
+        return list(drawn)
+
+    def _places(self, numbers: Sequence[Any], height: int, width: int) -> list[Any]:
+        """Return the 8 numbers of the places that pixels are read at."""
+        raise NotImplementedError
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the ops when training, else nothing."""
+        (x,) = inputs
+        if not scope.training or scope.step is None:
+            return x
+        samples, height, width, _ = scope.builder.shape(x)
+        draws, seed = [], derive_seed(self._seed, scope.call)
+        for number in range(len(ranges := self._ranges(height, width))):
+            given = {"shape": (samples, 1), "key": derive_seed(seed, number)}
+            draws += scope.apply("random_uniform", (scope.step(),), given)
+
+        def moved(images: Any, *uniform: Any) -> Any:
+            drawn = [
+                u * (upper - lower) + lower
+                for u, (lower, upper) in zip(uniform, ranges, strict=True)
+            ]
+            numbers = self._numbers_of_draws(drawn)
+            columns = self._places(numbers, height, width)
+            row = OPERATIONS["concatenate"](columns, axis=1)
+            return OPERATIONS["affine_transform"](
+                images, row, self.interpolation, self.fill_mode, self.fill_value
+            )
+
+        return _traced(scope, moved, (x, *draws))
 
     def transform_images(
         self, images: Any, transformation: Any, training: bool = True
@@ -49,7 +93,13 @@ class _AffineLayer(_ImageLayer):
         result = floats(images)
         if not training or transformation is None:
             return result
-        matrices = self._matrices(result.shape, transformation)
+        height, width = result.shape[-3:-1]
+        numbers = [
+            np.asarray(each, np.float32).reshape(-1, 1)
+            for each in self._numbers(transformation, result.shape)
+        ]
+        columns = self._places(numbers, height, width)
+        matrices = np.concatenate(np.broadcast_arrays(*columns), axis=1)
         return transformed(
             result, matrices, interpolation, self.fill_mode, self.fill_value
         )
@@ -67,8 +117,24 @@ class _AffineLayer(_ImageLayer):
         ]
 
 
+def _traced(scope: Scope, call: Callable[..., Any], given: Sequence[int]) -> int:
+    """Append the ops of a function of tensors without a batch, in float32."""
+    builder = scope.builder
+    starts = [start_of(builder.shape(each), builder.dtype(each)) for each in given]
+    values = dict(zip(starts, given, strict=True))
+    end = call(*starts)
+    before, builder.compute_dtype = builder.compute_dtype, "float32"
+    try:
+        Scope(builder, scope.name, {}, training=False).trace(
+            calls_to([end], values.keys()), values, {}
+        )
+    finally:
+        builder.compute_dtype = before
+    return values[end]
+
+
 class RandomRotation(_AffineLayer):
-    """Turn images around their middle at random, on arrays.
+    """Turn images around their middle at random while training.
 
     Parameters
     ----------
@@ -117,17 +183,38 @@ class RandomRotation(_AffineLayer):
         """Draw angles in degrees."""
         if not training:
             return None
-        lower, upper = self.factor
-        (angles,) = self._uniform(data, [(lower * 360, upper * 360)], seed)
-        angle = angles[:, 0]
-        return {"angle": angle, "rotation_matrix": _rotations(np.shape(data), angle)}
+        height, width = np.shape(data)[-3:-1]
+        (angles,) = self._uniform(data, self._ranges(height, width), seed)
+        columns = self._places(self._turns(np.deg2rad(angles), np), height, width)
+        matrix = np.concatenate(np.broadcast_arrays(*columns), axis=1)
+        return {"angle": angles[:, 0], "rotation_matrix": matrix.astype(np.float32)}
 
-    def _matrices(self, shape: tuple[int, ...], transformation: Any) -> np.ndarray:
-        return _rotations(shape, transformation["angle"])
+    def _ranges(self, height: int, width: int) -> list[Range]:
+        del height, width
+        return [(self.factor[0] * 360, self.factor[1] * 360)]
+
+    @staticmethod
+    def _turns(angles: Any, functions: Any) -> list[Any]:
+        return [functions.cos(angles), functions.sin(angles)]
+
+    def _numbers(self, transformation: Any, shape: tuple[int, ...]) -> list[Any]:
+        del shape
+        angles = np.deg2rad(np.asarray(transformation["angle"], np.float32))
+        return self._turns(angles, np)
+
+    def _numbers_of_draws(self, drawn: Sequence[Any]) -> list[Any]:
+        angles = drawn[0] * (np.pi / 180)
+        return [OPERATIONS["cos"](angles), OPERATIONS["sin"](angles)]
+
+    def _places(self, numbers: Sequence[Any], height: int, width: int) -> list[Any]:
+        (cos, sin), none = numbers, numbers[0] * 0
+        x, y = (width - 1) / 2, (height - 1) / 2
+        left, top = x - (cos * x - sin * y), y - (sin * x + cos * y)
+        return [cos, -sin, left, sin, cos, top, none, none]
 
 
 class RandomZoom(_AffineLayer):
-    """Enlarge or shrink images at random, on arrays.
+    """Enlarge or shrink images at random while training.
 
     Parameters
     ----------
@@ -183,28 +270,32 @@ class RandomZoom(_AffineLayer):
         """Draw the factors of both axes."""
         if not training:
             return None
-        factors = [each for each in (self.height_factor, self.width_factor) if each]
-        drawn = self._uniform(data, [(1 + a, 1 + b) for a, b in factors], seed)
+        height, width = np.shape(data)[-3:-1]
+        drawn = self._uniform(data, self._ranges(height, width), seed)
         return {
             "height_zoom": drawn[0],
             "width_zoom": drawn[-1],
             "input_shape": np.shape(data),
         }
 
-    def _matrices(self, shape: tuple[int, ...], transformation: Any) -> np.ndarray:
-        zooms = [
-            np.asarray(transformation[name], np.float32).reshape(-1, 1)
-            for name in ("width_zoom", "height_zoom")
-        ]
-        height, width = shape[-3:-1]
-        zero = np.zeros_like(zooms[0])
-        left, top = (width - 1) / 2 * (1 - zooms[0]), (height - 1) / 2 * (1 - zooms[1])
-        columns = [zooms[0], zero, left, zero, zooms[1], top, zero, zero]
-        return np.concatenate(columns, axis=1)
+    def _ranges(self, height: int, width: int) -> list[Range]:
+        del height, width
+        factors = [each for each in (self.height_factor, self.width_factor) if each]
+        return [(1 + lower, 1 + upper) for lower, upper in factors]
+
+    def _numbers(self, transformation: Any, shape: tuple[int, ...]) -> list[Any]:
+        del shape
+        return [transformation["height_zoom"], transformation["width_zoom"]]
+
+    def _places(self, numbers: Sequence[Any], height: int, width: int) -> list[Any]:
+        down, across = numbers[0], numbers[-1]
+        left, top = (width - 1) / 2 * (1 - across), (height - 1) / 2 * (1 - down)
+        none = down * 0
+        return [across, none, left, none, down, top, none, none]
 
 
 class RandomTranslation(_AffineLayer):
-    """Move images at random, on arrays.
+    """Move images at random while training.
 
     Parameters
     ----------
@@ -257,20 +348,28 @@ class RandomTranslation(_AffineLayer):
         if not training:
             return None
         height, width = np.shape(data)[-3:-1]
-        down, right = self._uniform(data, [self.height_factor, self.width_factor], seed)
-        moves = np.concatenate([right * width, down * height], axis=1)
+        down, right = self._uniform(data, self._ranges(height, width), seed)
+        moves = np.concatenate([right, down], axis=1)
         return {"translations": moves, "input_shape": np.shape(data)}
 
-    def _matrices(self, shape: tuple[int, ...], transformation: Any) -> np.ndarray:
-        moves = np.asarray(transformation["translations"], np.float32)
-        zero = np.zeros_like(moves[:, :1])
-        one = zero + 1
-        columns = [one, zero, -moves[:, :1], zero, one, -moves[:, 1:], zero, zero]
-        return np.concatenate(columns, axis=1)
+    def _ranges(self, height: int, width: int) -> list[Range]:
+        factors = (self.height_factor, height), (self.width_factor, width)
+        return [(low * length, high * length) for (low, high), length in factors]
+
+    def _numbers(self, transformation: Any, shape: tuple[int, ...]) -> list[Any]:
+        del shape
+        moves = np.asarray(transformation["translations"], np.float32).reshape(-1, 2)
+        return [moves[:, 1], moves[:, 0]]
+
+    def _places(self, numbers: Sequence[Any], height: int, width: int) -> list[Any]:
+        del height, width
+        (down, right), none = numbers, numbers[0] * 0
+        one = none + 1
+        return [one, none, -right, none, one, -down, none, none]
 
 
 class RandomShear(_AffineLayer):
-    """Shear images at random, on arrays.
+    """Shear images at random while training.
 
     Parameters
     ----------
@@ -321,26 +420,27 @@ class RandomShear(_AffineLayer):
         """Draw slopes along x and y."""
         if not training:
             return None
-        ranges = [(0.0, 1.0), self.x_factor, self.y_factor]
-        way, along_x, along_y = self._uniform(data, ranges, seed)
-        slopes = np.concatenate([along_x, along_y], axis=1)
-        slopes = np.where(way > 0.5, -slopes, slopes)
+        height, width = np.shape(data)[-3:-1]
+        drawn = self._uniform(data, self._ranges(height, width), seed)
+        slopes = np.concatenate(self._numbers_of_draws(drawn), axis=1)
         return {"shear_factor": slopes, "input_shape": np.shape(data)}
 
-    def _matrices(self, shape: tuple[int, ...], transformation: Any) -> np.ndarray:
-        slopes = np.asarray(transformation["shear_factor"], np.float32)
-        zero = np.zeros_like(slopes[:, :1])
-        one = zero + 1
-        columns = [one, slopes[:, :1], zero, slopes[:, 1:], one, zero, zero, zero]
-        return np.concatenate(columns, axis=1)
+    def _ranges(self, height: int, width: int) -> list[Range]:
+        del height, width
+        return [(0.0, 1.0), self.x_factor, self.y_factor]
 
+    def _numbers(self, transformation: Any, shape: tuple[int, ...]) -> list[Any]:
+        del shape
+        slopes = np.asarray(transformation["shear_factor"], np.float32).reshape(-1, 2)
+        return [slopes[:, 0], slopes[:, 1]]
 
-def _rotations(shape: tuple[int, ...], degrees: Any) -> np.ndarray:
-    """Return the matrices of turns around the middle."""
-    angles = np.deg2rad(np.asarray(degrees, np.float32)).reshape(-1, 1)
-    cos, sin = np.cos(angles), np.sin(angles)
-    x, y = (shape[-2] - 1) / 2, (shape[-3] - 1) / 2
-    left, top = x - (cos * x - sin * y), y - (sin * x + cos * y)
-    zero = np.zeros_like(cos)
-    columns = [cos, -sin, left, sin, cos, top, zero, zero]
-    return np.concatenate(columns, axis=1).astype(np.float32)
+    def _numbers_of_draws(self, drawn: Sequence[Any]) -> list[Any]:
+        way, along_x, along_y = drawn
+        sign = 1.0 - 2.0 * (way > 0.5)
+        return [along_x * sign, along_y * sign]
+
+    def _places(self, numbers: Sequence[Any], height: int, width: int) -> list[Any]:
+        del height, width
+        (along_x, along_y), none = numbers, numbers[0] * 0
+        one = none + 1
+        return [one, along_x, none, along_y, one, none, none, none]
