@@ -37,6 +37,7 @@ from memcfg.nn import (
     tree,
     utils,
 )
+from memcfg.nn._free_variable import Variable
 from memcfg.nn._keras_names import ABSENT, absent
 from memcfg.nn._model import Model
 from memcfg.nn._random import set_random_seed
@@ -401,6 +402,7 @@ __all__ = [
     "UpSampling1D",
     "UpSampling2D",
     "UpSampling3D",
+    "Variable",
     "VarianceScaling",
     "Wrapper",
     "ZeroPadding1D",

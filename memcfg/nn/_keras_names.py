@@ -42,7 +42,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             ),
             "wrappers": "write a class that calls fit and predict",
             "export": "use Model.export, which writes ONNX",
-            "Variable": "use Layer.add_weight",
             "legacy": "Keras 3 has these under their own names",
             "name_scope": "layers have names, name=...",
             "version": "use memcfg.__version__",
@@ -92,7 +91,6 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     for kind, rows in {
         "Model": {
             "metrics_names": "use fit's history or evaluate(return_dict=True)",
-            "loss": "it is an argument of compile",
             "add_metric": "pass metrics to compile",
             "compiled": "compile may be called again at any time",
             "fit_generator": "fit takes generators",
@@ -100,10 +98,9 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
             "predict_generator": "predict takes generators",
             "predict_classes": "use predict(x).argmax(axis=-1)",
             "predict_proba": "use predict",
-            "pop": "make another Sequential of model.layers[:-1]",
+            "pop": "a Sequential has it: use Model(model.inputs, tensor)",
         },
         "Layer": {
-            "losses": "the losses of a model are Model.losses, in a step of its own",
             "add_metric": "pass metrics to compile",
             "add_variable": "use add_weight",
             "cell": "layer.weights has the weights",

@@ -100,11 +100,12 @@ from memcfg.nn.layers._layer import (
     change_policy,
     check_ends,
     current_call,
+    members,
     pattern,
     sample_shape,
     show_shape,
 )
-from memcfg.nn.layers._operators import constant_tensor
+from memcfg.nn.layers._operators import Parameter, constant_tensor
 from memcfg.nn.metrics import Metric
 from memcfg.nn.training._compile_config import (
     PLANNED,
@@ -382,7 +383,15 @@ class Model(FixedAttributes, Configured):
     @property
     def layers(self) -> list[Layer]:
         """The layers and nested models, in the order of their weights."""
-        return [getattr(each, "model", each) for each in self._stacked()]
+        listed = self._stacked()
+        if type(self).call is not Model.call:  # without the ops of `call`
+            own = set(members(list(getattr(self, "__dict__", {}).values())))
+            listed = [
+                each
+                for each in listed
+                if (each in own or each.weights) and not isinstance(each, Parameter)
+            ]
+        return [getattr(each, "model", each) for each in listed]
 
     def _stacked(self) -> Sequence[Layer]:
         """Return the layers, with nested models as layers."""
@@ -1394,7 +1403,9 @@ class Model(FixedAttributes, Configured):
                 results = own.predictions()
                 params = {"verbose": shown, "steps": feed.steps}
                 listeners = CallbackList(given, self, params)
-                self._trainer.predict(own, feed, results, shown, listeners)
+                self._trainer.predict(
+                    own, feed, results, shown, listeners, lambda rows: rows[0]
+                )
             return results.joined()
         wanted = self._wanted("predict")
         source = source_of(
@@ -1410,7 +1421,11 @@ class Model(FixedAttributes, Configured):
             result = Predictions(samples, ends or network.outputs, workspace)
             params = {"verbose": shown, "steps": feed.steps}
             listeners = CallbackList(given, self, params)
-            self._trainer.predict(session, feed, result, shown, listeners)
+
+            def pack(rows: Any) -> Any:
+                return network.gives.pack(rows.arrays())
+
+            self._trainer.predict(session, feed, result, shown, listeners, pack)
         return network.gives.pack(result.arrays())
 
     @runs
@@ -2424,13 +2439,17 @@ class Model(FixedAttributes, Configured):
         self._adopt(self._built_network().with_loss(loss))
 
     @property
-    def losses(self) -> list[Any]:
-        """The losses of regularizers and of `add_loss` in the last call in a step.
+    def loss(self) -> Any:
+        """The loss of `compile`, with names resolved; None without one."""
+        config = self._parts.config
+        return None if config is None else config.goals.loss
 
-        Raises
-        ------
-        RuntimeError
-            Outside of a step or of another function that `memcfg.function` traces.
+    @property
+    def losses(self) -> list[Any]:
+        """The losses of regularizers and of `add_loss` in the model's last call.
+
+        What a call adds is one sum. In a function or a step they are tensors, else
+        numbers, of calls on arrays with ``training=True``.
         """
         return Variable.functions.losses_of(self)  # type: ignore[no-any-return]
 
@@ -2894,13 +2913,14 @@ class Model(FixedAttributes, Configured):
         for layer in self._as_layer()._sublayers():
             layer._release()
 
-    def build(self, input_shape: Any) -> None:
+    def build(self, input_shape: Any = None) -> None:
         """Determine all shapes without data.
 
         Parameters
         ----------
-        input_shape : sequence of int or None, or list of them
-            The shape with the batch first, as in Keras: ``(None, 28, 28, 1)``.
+        input_shape : sequence of int or None, or list of them, optional
+            The shape with the batch first, as in Keras: ``(None, 28, 28, 1)``. It may
+            be left out if the model is built.
 
         Raises
         ------
@@ -2909,6 +2929,8 @@ class Model(FixedAttributes, Configured):
         TypeError, ValueError
             If the shape is invalid or a layer cannot read it; the model is unchanged.
         """
+        if input_shape is None and self._network is not None:
+            return
         several = (
             input_shape
             if isinstance(input_shape, list)

@@ -135,16 +135,19 @@ class Network:
         self.takes = takes or Structure(None, (self.inputs[0].name,))
         self.gives = gives or Structure(None, (self.outputs[0].name,))
         nodes, self.layers = traverse([each.node for each in (*outputs, *losses)])
-        if order:
-            first = {layer: i for i, layer in enumerate(order)}
-            known = sorted(self.layers, key=lambda each: first.get(each, len(first)))
-            self.layers = tuple(known)
         self.nodes = tuple(sorted(nodes, key=lambda node: node.order))
         self.reads = [  # weights that a model's `call` reads
             each
             for each in dict.fromkeys(x for node in self.nodes for x in node.inputs)
             if isinstance(each, WeightTensor)
         ]
+        held = {leaf for layer in self.layers for _, leaf in layer._leaves()}
+        alone = (each.layer for each in self.reads if each.layer not in held)
+        self.layers = (*dict.fromkeys(alone), *self.layers)
+        if order:
+            first = {layer: i for i, layer in enumerate(order)}
+            known = sorted(self.layers, key=lambda each: first.get(each, len(first)))
+            self.layers = tuple(known)
         self._check_inputs()
         self.prepared = [self._prepared(each) for each in self.inputs]
         self._check_names()

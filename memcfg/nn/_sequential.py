@@ -175,6 +175,32 @@ class Sequential(Model):
         take_policy()
         self._stack[layer.name] = layer
 
+    def pop(self) -> Layer:
+        """Remove the last layer; compile the model again, if it was compiled.
+
+        Returns
+        -------
+        Layer
+            The layer, with its weights.
+
+        Raises
+        ------
+        ValueError
+            If there are no layers.
+        """
+        if not self._stack:
+            raise ValueError(f"{self.name!r} has no layers to remove")
+        with self._lock.turn():
+            if self._session is not None:  # it holds the weights
+                self._session.retire()
+            _, layer = self._stack.popitem()
+            if self._ends is not None:
+                start, end = self._ends
+                self._ends = start, end.node.inputs[0]
+            self._replace(self._parts._replace(config=None))
+        removed: Layer = getattr(layer, "model", layer)
+        return removed
+
     def _start(self, tensor: SymbolicTensor) -> None:
         if not isinstance(tensor.node.layer, InputLayer):
             raise TypeError(

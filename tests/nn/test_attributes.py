@@ -83,7 +83,7 @@ def test_a_close_name_is_suggested():
         (lambda: nn.SGD(), "kind", "cannot be set"),
         (lambda: nn.Sequential(), "name", "is fixed when it is made"),
         (lambda: nn.Sequential(), "optimizer", "cannot be set: say it to .* compile"),
-        (lambda: nn.Sequential(), "loss", "would ignore it: say it to .* compile"),
+        (lambda: nn.Sequential(), "loss", "cannot be set: say it to .* compile"),
         (lambda: nn.Sequential(), "predict", "cannot be set"),
         (lambda: nn.Sequential(), "history", "cannot be set"),
     ],

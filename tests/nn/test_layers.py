@@ -130,7 +130,6 @@ def test_same_padding_of_a_known_case():
         (lambda: nn.RandomNormal(mean=1e39), "mean must be finite in float32"),
         (lambda: nn.Dense(4, name="a/b"), "contain '/'"),
         (lambda: nn.Dense(4, name=""), "not be empty"),
-        (lambda: nn.Input(()), "must have an axis beside the batch"),
         (lambda: nn.Input((4, 0)), "must be positive"),
         (lambda: nn.Input((4,), dtype="float64"), "float32"),
         (lambda: nn.RandomNormal(stddev=-1), "stddev must be zero or more"),

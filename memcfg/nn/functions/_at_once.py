@@ -9,6 +9,7 @@ import numpy as np
 from memcfg.nn.functions._assignments import apply_gradients
 from memcfg.nn.functions._eager_tape import active_tape
 from memcfg.nn.functions._function import Function
+from memcfg.nn.functions._losses import keep_added, with_losses
 from memcfg.nn.functions._recorder import current
 from memcfg.nn.layers._layer import Layer, current_call, filled_in, pattern
 from memcfg.nn.layers._operators import constant_tensor
@@ -43,6 +44,9 @@ def at_once(call: Callable[..., Any], args: Any, options: Any) -> Any:
             values = function(*args, **options)
         finally:
             function.close()
+        if isinstance(call, Layer):
+            values, added = values
+            keep_added(call, added)
         if tape is None:
             return values
         return tape.note(call, args, options, values, number)
@@ -59,7 +63,8 @@ def _function_of(call: Callable[..., Any]) -> Function:
     )
     result: Function | None = known.pop(key, None)
     if result is None:
-        result = Function(call, warns=False)
+        made = with_losses(call) if isinstance(call, Layer) else call
+        result = Function(made, warns=False)
     known[key] = result
     while len(_functions) > _KEPT:
         _functions.pop(next(iter(_functions)), None)

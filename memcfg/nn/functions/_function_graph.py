@@ -86,7 +86,7 @@ class Calls:
         return [layer for layer in layers if isinstance(layer, Update)]
 
     def updates_by(self, optimizer: Optimizer) -> int:
-        """The number of updates by an optimizer."""
+        """Return the number of updates by an optimizer."""
         return sum(each.optimizer is optimizer for each in self.updates)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from memcfg.nn.functions._eager_tape import active_tape
@@ -11,12 +12,12 @@ from memcfg.nn.layers._operators import Applied
 from memcfg.nn.training._tracing import penalty
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from memcfg.nn.functions._recorder import Recording
     from memcfg.nn.layers._layer import SymbolicTensor
 
-__all__ = ["adds_losses", "losses_of"]
+__all__ = ["adds_losses", "keep_added", "losses_of", "with_losses"]
 
 
 class LossesOfCall(Layer):
@@ -46,19 +47,26 @@ class LossesOfCall(Layer):
         return total
 
 
-def losses_of(model: Any) -> list[SymbolicTensor]:
-    """Return the losses of a model's last call in a function.
+def losses_of(model: Any) -> list[Any]:
+    """Return the losses of the last call of a model or a layer.
 
     What the call adds is one sum, and each regularizer of a weight is another loss. If
     only parts of the model are called, these are the losses of the last call of each.
+    Outside of a function they are numbers.
     """
     tape = active_tape()
     if current() is None and tape is not None:
         with resumed(tape.recording):
             found = losses_of(model)
         return tape.computed(found)
+    own = model if isinstance(model, Layer) else model._as_layer()
+    if current() is None:
+        penalties = [
+            regularizer(leaf._read(index))
+            for (leaf, index), regularizer in _penalised(own).items()
+        ]
+        return [*_added.get(own, ()), *penalties]
     recording = recorded(f"{type(model).__name__}.losses")
-    own = model._as_layer()
     parts = [own] if _last(own, recording) else own._sublayers()
     return [loss for part in parts for loss in _losses_of_part(part, recording)]
 
@@ -83,23 +91,53 @@ def _losses_of_part(layer: Layer, recording: Recording) -> list[SymbolicTensor]:
     call = _last(layer, recording)
     if call is None:
         return []
-    leaves = [leaf for _, leaf in layer._leaves()]
-    penalised = {
-        (leaf, index): spec.regularizer
-        for leaf in leaves
-        for index, spec in enumerate(leaf.weight_specs or ())
-        if spec.regularizer is not None and spec.trainable and leaf.trainable
-    }
-    model = getattr(layer, "model", None)
-    added = () if model is None else model._built_network().losses
-    losses: list[SymbolicTensor] = []
-    if any(map(_adds, leaves)) or added:
-        scalar = [((), "float32")]
-        losses += Node(LossesOfCall(call), call.outputs, scalar, whole=True).outputs
-    for (leaf, index), regularizer in penalised.items():
+    losses = _added_by(layer, call)
+    for (leaf, index), regularizer in _penalised(layer).items():
         weight = recording.symbol(Variable(leaf, index, leaf.name))
         losses.append(Applied(regularizer)(weight))
     return losses
+
+
+def _penalised(layer: Layer) -> dict[tuple[Layer, int], Any]:
+    """Return the regularizers of the weights of a layer that train."""
+    return {
+        (leaf, index): spec.regularizer
+        for _, leaf in layer._leaves()
+        for index, spec in enumerate(leaf.weight_specs or ())
+        if spec.regularizer is not None and spec.trainable and leaf.trainable
+    }
+
+
+def _added_by(layer: Layer, call: Node) -> list[SymbolicTensor]:
+    """Return the sum of what a call adds to the loss, or nothing."""
+    model = getattr(layer, "model", None)
+    added = () if model is None else model._built_network().losses
+    if not (added or any(_adds(leaf) for _, leaf in layer._leaves())):
+        return []
+    scalar = [((), "float32")]
+    return [*Node(LossesOfCall(call), call.outputs, scalar, whole=True).outputs]
+
+
+# What the last call of a layer on arrays has added.
+_added: weakref.WeakKeyDictionary[Layer, list[Any]] = weakref.WeakKeyDictionary()
+
+
+def with_losses(layer: Layer) -> Callable[..., Any]:
+    """Return a function of a layer's results, and of what the call adds."""
+
+    def call(*args: Any, **options: Any) -> Any:
+        results = layer(*args, **options)
+        found = _last(layer, recorded("a call"))
+        return results, [] if found is None else _added_by(layer, found)
+
+    call.__name__ = layer.name
+    return call
+
+
+def keep_added(layer: Layer, losses: list[Any]) -> None:
+    """Keep what a call on arrays has added, for `losses`."""
+    if losses or layer in _added:
+        _added[layer] = losses
 
 
 def _adds(layer: Layer) -> bool:

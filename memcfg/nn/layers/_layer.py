@@ -1238,6 +1238,15 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         )
 
     @property
+    def losses(self) -> list[Any]:
+        """The losses of regularizers and of `add_loss` in the layer's last call.
+
+        What a call adds is one sum. In a function or a step they are tensors, else
+        numbers.
+        """
+        return Variable.functions.losses_of(self)  # type: ignore[no-any-return]
+
+    @property
     def input(self) -> Any:
         """The input of the layer's first call."""
         result = self._first_call("input").inputs
@@ -2180,6 +2189,14 @@ class WeightTensor(SymbolicTensor):
         self.layer = layer
         super().__init__(spec.shape[1:], Node(layer, (), ()), spec.dtype, spec.shape)
 
+    __hash__ = SymbolicTensor.__hash__
+
+    def __eq__(self, other: object) -> Any:
+        """Compare elements; with a `Variable`, outside of calls, which weight it is."""
+        if isinstance(other, Variable) and other.functions.symbol(other) is None:
+            return other._layer is self.layer and other._spec is self.spec
+        return super().__eq__(other)
+
     @property
     def dtype(self) -> str:
         """The dtype of the weight; ops that read it cast it to their compute dtype."""
@@ -2258,10 +2275,21 @@ class Variable(FixedAttributes):
 
     __slots__ = ("_index", "_layer", "path")
 
+    stands_alone: ClassVar[bool] = False  # whether its layer only holds it
+
     def __init__(self, layer: Layer, index: int, path: str) -> None:
         self._layer = layer
         self._index = index
         self.path = path
+
+    def __eq__(self, other: object) -> Any:
+        """Return whether another variable is of the same weight."""
+        if not isinstance(other, Variable) or self._layer is None:
+            return NotImplemented
+        return self._layer is other._layer and self._index == other._index
+
+    def __hash__(self) -> int:
+        return hash((id(self._layer), self._index))
 
     @property
     def _spec(self) -> WeightSpec:
@@ -2298,6 +2326,12 @@ class Variable(FixedAttributes):
         """What is done to the weight after each update, or None."""
         made: Constraint | None = self._spec.constraint
         return made
+
+    @property
+    def value(self) -> Any:
+        """The value: an array, or in a function or a `call` a tensor."""
+        symbol = self.functions.symbol(self)
+        return self.functions.value(self) if symbol is None else symbol
 
     def __float__(self) -> float:
         return float(self.numpy())
@@ -2572,6 +2606,9 @@ def members(value: Any) -> Iterator[Layer]:
     as_layer = getattr(value, "_as_layer", None)
     if isinstance(value, Layer):
         yield value
+    elif isinstance(value, Variable):
+        if value.stands_alone:
+            yield value._layer
     elif as_layer is not None:
         yield as_layer()
     elif isinstance(value, list | tuple):
@@ -2996,11 +3033,6 @@ def sample_shape(shape: Any) -> OpenShape:
         raise TypeError(
             "a shape must be a tuple without the batch, such as (28, 28, 1); got "
             f"{shape!r}"
-        )
-    if not shape:
-        raise ValueError(
-            "a sample's shape must have an axis beside the batch, such as (28, 28, 1); "
-            "got ()"
         )
     return tuple(
         None if length is None else integer(length, "a length of a shape")

@@ -640,6 +640,12 @@ def described(function: Callable[..., Any]) -> Callable[..., Any]:
 
 def tensor_of(x: Any, name: str) -> SymbolicTensor:
     """Return a symbolic tensor; TypeError for anything else."""
+    if x is None:
+        raise TypeError(
+            f"{name} needs a tensor, got None: the length of the batch, "
+            "ops.shape(x)[0], is not known in a call. Leave the batch out: what has a "
+            "batch of 1 or none is broadcast, and zeros_like(x) has the batch of x"
+        )
     if not isinstance(x, SymbolicTensor):
         raise TypeError(
             f"{name} needs a symbolic tensor, got {type(x).__name__}: use NumPy for "

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from math import prod
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from memcfg.nn._argument_checks import integer
 from memcfg.nn.layers import SymbolicTensor
+from memcfg.nn.layers._layer import Variable
 from memcfg.nn.layers._operators import (
     AlongLast,
     Function,
@@ -38,6 +40,9 @@ from memcfg.nn.ops._of_elements import (
     where,
 )
 from memcfg.nn.ops._shapes import expand_dims, get_item, moveaxis, ravel
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = [
     "bincount",
@@ -240,6 +245,25 @@ def _segments(data: Any, ids: Any, count: Any, name: str) -> tuple[Any, Any, int
     return x, places, integer(count, f"{name}: num_segments")
 
 
+def _counted(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Let an op of arrays find out how many segments there are."""
+
+    @functools.wraps(function)
+    def call(
+        data: Any,
+        segment_ids: Any,
+        num_segments: int | None = None,
+        sorted: bool = False,  # noqa: A002
+    ) -> Any:
+        known = not isinstance(segment_ids, SymbolicTensor | Variable)
+        if num_segments is None and known and np.size(segment_ids):
+            num_segments = int(np.max(np.asarray(segment_ids))) + 1
+        return function(data, segment_ids, num_segments, sorted)
+
+    return call
+
+
+@_counted
 @documented
 def segment_sum(
     data: Any,
@@ -266,6 +290,7 @@ def _of_members(
     return reduce(where(mask, expand_dims(x, 0), other), 1)
 
 
+@_counted
 @documented
 def segment_max(
     data: Any,
@@ -284,6 +309,7 @@ def segment_max(
     return _of_members(*given, other, max_of, "segment_max")
 
 
+@_counted
 @documented
 def segment_min(
     data: Any,
@@ -301,6 +327,7 @@ def segment_min(
     return negative(segment_max(negative(data), segment_ids, num_segments, sorted))
 
 
+@_counted
 @documented
 def segment_prod(
     data: Any,

@@ -57,7 +57,8 @@ _FILL_MODES = ("constant", "nearest", "wrap", "mirror", "reflect")
 _RESAMPLING = {
     **dict.fromkeys(("linear", "bilinear", "trilinear", "triangle"), "linear"),
     **dict.fromkeys(("cubic", "bicubic", "tricubic"), "cubic"),
-    **{"lanczos3": "lanczos3", "lanczos5": "lanczos5"},
+    "lanczos3": "lanczos3",
+    "lanczos5": "lanczos5",
 }
 
 

@@ -155,8 +155,9 @@ class Trainer:
         results: Predictions,
         verbose: int,
         callbacks: CallbackList,
+        pack: Callable[[Any], Any],
     ) -> None:
-        """Predict the outputs of all samples."""
+        """Predict the outputs of all samples; callbacks get them by `pack`."""
         begin = callbacks.hooks("on_predict_batch_begin")
         end = callbacks.hooks("on_predict_batch_end")
         callbacks("on_predict_begin", {})
@@ -170,7 +171,7 @@ class Trainer:
                 session.step("predict", batch, results=rows)
                 progress.step()
                 for hook in end:
-                    hook(step, {"outputs": rows.arrays()})
+                    hook(step, {"outputs": pack(rows)})
         callbacks("on_predict_end", {})
 
     def _epoch(
