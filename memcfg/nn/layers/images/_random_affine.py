@@ -57,7 +57,8 @@ class _AffineLayer(_ImageLayer):
         if not scope.training or scope.step is None:
             return x
         samples, height, width, _ = scope.builder.shape(x)
-        draws, seed = [], derive_seed(self._seed, scope.call)
+        seed = derive_seed(self._seed, scope.call)
+        draws: list[int] = []
         for number in range(len(ranges := self._ranges(height, width))):
             given = {"shape": (samples, 1), "key": derive_seed(seed, number)}
             draws += scope.apply("random_uniform", (scope.step(),), given)
