@@ -37,7 +37,6 @@ from memcfg.nn import (
     tree,
     utils,
 )
-from memcfg.nn._free_variable import Variable
 from memcfg.nn._keras_names import ABSENT, absent
 from memcfg.nn._model import Model
 from memcfg.nn._random import set_random_seed
@@ -209,6 +208,7 @@ from memcfg.nn.layers import (
     subtract,
 )
 from memcfg.nn.layers import SymbolicTensor as KerasTensor
+from memcfg.nn.layers._free_variable import Variable
 from memcfg.nn.losses import Loss, SparseCategoricalCrossentropy
 from memcfg.nn.metrics import Metric
 from memcfg.nn.optimizers import (

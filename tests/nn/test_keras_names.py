@@ -106,6 +106,8 @@ def test_a_value_that_the_page_excepts_is_refused(kind, argument, value):
         "inputs": mc.nn.Input((4, 4, 4)),
         **dict.fromkeys(("images", "image1", "image2"), mc.nn.Input((4, 4, 3))),
         "volumes": mc.nn.Input((4, 4, 4, 1)),
+        "transform": np.ones(8, np.float32),
+        **dict.fromkeys(("start_points", "end_points"), np.ones((4, 2), np.float32)),
         "size": 2,
         "block_size": 2,
         "factor": 0.5,
