@@ -185,7 +185,7 @@ class _Svg:
             )
 
     def _levels(self) -> Iterator[str]:
-        """Draw the limit and the peaks, with their names below the lines."""
+        """Draw the limit and the peaks, and then their names, below the lines."""
         timeline = self.timeline
         peak, measured = timeline.peak_bytes, timeline.measured_peak_bytes
         what = "peak, planned and measured" if measured == peak else "planned peak"
@@ -197,14 +197,16 @@ class _Svg:
         limit = timeline.limit_bytes
         if limit is not None:
             levels.append((limit, "limit", _LIMIT, "7 4"))
-        used: list[float] = []
-        for nbytes, words, colour, dash in sorted(levels, reverse=True):
-            inside = nbytes <= self.picture.top
-            y = self._y(min(nbytes, self.picture.top))
-            if inside:
+        levels.sort(reverse=True)
+        for nbytes, _, colour, dash in levels:
+            if nbytes <= self.picture.top:
+                y = self._y(nbytes)
                 look = f'stroke="{colour}" stroke-dasharray="{dash}"'
                 yield _line(_LEFT, y, _LEFT + _WIDTH, y, look)
-            at = y + 13
+        used: list[float] = []
+        for nbytes, words, colour, _ in levels:
+            inside = nbytes <= self.picture.top
+            at = self._y(min(nbytes, self.picture.top)) + 13
             while any(abs(other - at) < 15 for other in used):
                 at += 15
             used.append(at)
