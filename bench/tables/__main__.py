@@ -15,7 +15,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 MARKED = re.compile(
-    r"(<!-- table: (?P<module>bench/tables/\w+\.py(?: \w+)*) -->\n)"
+    r"(<!-- table: (?P<module>bench/tables/\w+\.py(?:\s+\w+)*) -->\n)"
     r".*?(<!-- end of table -->)",
     re.DOTALL,
 )

@@ -93,16 +93,22 @@ def streamed() -> str:
     one, other = models["streamed"], models["decoded"]
     memory = one["peak_bytes"] / other["peak_bytes"]
     place = "VGG-16, inference of one sample, beside decoded weights"
-    return row("weights in a file", place, memory, f"{one['ratio'] - 1:+.1%}", "same bits")
+    return row(
+        "weights in a file", place, memory, f"{one['ratio'] - 1:+.1%}", "same bits"
+    )
 
 
 def integers() -> str:
     """Return products by integers of 8 bits, beside float32."""
     results = read("integers")["results"]
-    taken = [each["peak_bytes"]["int8"] / each["peak_bytes"]["float32"] for each in results]
+    taken = [
+        each["peak_bytes"]["int8"] / each["peak_bytes"]["float32"] for each in results
+    ]
     time = [each["seconds"]["int8"] / each["seconds"]["float32"] for each in results]
     place = f"{len(results)} dense layers, inference"
-    return row("8-bit integers", place, mean(taken), f"{mean(time) - 1:+.1%}", "rounded")
+    return row(
+        "8-bit integers", place, mean(taken), f"{mean(time) - 1:+.1%}", "rounded"
+    )
 
 
 def sharded() -> str:
@@ -117,7 +123,7 @@ def sharded() -> str:
         for ranks in (256, 1024)
     )
     place = "state of GPT-3 on 1,024 ranks, beside 256, on paper"
-    return row("`shard=\"parameters\"`", place, many / few, "–", "same bits")
+    return row('`shard="parameters"`', place, many / few, "–", "same bits")
 
 
 def table() -> str:

@@ -25,7 +25,8 @@ def cell_of(document: dict, method: str, network: str, budget: str) -> str:
     (cell,) = (
         each
         for each in document["cells"]
-        if [each["method"], each["network"], each["budget"]] == [method, network, budget]
+        if [each["method"], each["network"], each["budget"]]
+        == [method, network, budget]
     )
     at = at_rate(cell, document["bandwidths"][MIDDLE])
     if at.get("slowdown") is not None:
@@ -58,11 +59,16 @@ def table(*methods: str) -> str:
         lines.append(line(["---", *["---:"] * (len(names) + 1)]))
         for network in document["networks"]:
             for budget in document["budgets"]:
-                found = [cell_of(document, n, network["network"], budget) for n in names]
+                found = [
+                    cell_of(document, n, network["network"], budget) for n in names
+                ]
                 if any(each != "–" for each in found[:-1]):
                     lines.append(line([network["network"], budget, *found]))
     place = document["environment"]
-    lines += ["", f"From [all methods compared]({LINK}): {place['date']}, nominal times."]
+    lines += [
+        "",
+        f"From [all methods compared]({LINK}): {place['date']}, nominal times.",
+    ]
     return "\n".join(lines) + "\n"
 
 

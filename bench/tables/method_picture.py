@@ -107,7 +107,6 @@ def picture(method: str) -> str:
     try:
         plan = policy(graph, limit)
     except InfeasiblePlanError as refusal:
-        assert refusal.smallest_limit_bytes is not None
         limit = refusal.smallest_limit_bytes
         plan = policy(graph, limit)
     mc.plan.validate(graph, plan)

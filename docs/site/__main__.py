@@ -3,7 +3,8 @@
 ``python docs/site FOLDER`` writes HTML to ``FOLDER/html``. The pages are those of the
 repository, which read as well where it is hosted: their links are mapped to the site's
 pages, and sources become pages, too. A link that leads nowhere, a page that no other
-names and an exported name without documentation are errors.
+names and an exported name without documentation are errors. Why Sphinx, and why so, is
+docs/decisions/0039-the-site-is-made-by-sphinx.md.
 """
 
 from __future__ import annotations
@@ -33,10 +34,19 @@ def main() -> int:
     stage_pages(staged)
     objects = stage_reference(staged / "api")
     (folder / "objects.json").write_text(json.dumps(objects), encoding="utf-8")
-    status = build_main(
-        ["-W", "--keep-going", "-q", "-c", str(HERE), "-d", str(folder / "doctrees"), str(staged), str(html)]
+    return build_main(
+        [
+            "-W",
+            "--keep-going",
+            "-q",
+            "-c",
+            str(HERE),
+            "-d",
+            str(folder / "doctrees"),
+            str(staged),
+            str(html),
+        ]
     )
-    return status
 
 
 if __name__ == "__main__":

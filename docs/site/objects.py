@@ -1,14 +1,16 @@
-"""An extension of Sphinx: the names of the API reference, for search and other sites."""
+"""An extension of Sphinx: names of the API reference, for search and other sites."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from sphinx.application import Sphinx
 from sphinx.domains.python import ObjectEntry
-from sphinx.environment import BuildEnvironment
+
+if TYPE_CHECKING:
+    from sphinx.application import Sphinx
+    from sphinx.environment import BuildEnvironment
 
 
 def note(app: Sphinx, env: BuildEnvironment) -> list[str]:

@@ -7,10 +7,13 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from notebooks import as_markdown
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 ROOT = Path(__file__).resolve().parents[2]
 TOP = {
@@ -20,7 +23,9 @@ TOP = {
 }
 FENCE = re.compile(r"^\s*(`{3,}|~{3,})")
 CODE = re.compile(r"(`+)(?:(?!\1).)+?\1", re.DOTALL)
-LINK = re.compile(r"(?P<image>!?)\[(?P<text>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<to>[^)\s]+)\)")
+LINK = re.compile(
+    r"(?P<image>!?)\[(?P<text>(?:[^\[\]]|\[[^\]]*\])*)\]\((?P<to>[^)\s]+)\)"
+)
 PICTURES = (".svg", ".png")
 
 
@@ -61,13 +66,10 @@ def staged(path: Path) -> Path:
     if name.as_posix() == "examples":
         return Path("examples.md")
     is_page = path.suffix in (".md", ".ipynb", *PICTURES)
-    if is_page and name.parts[0] == "docs":
-        name = Path(*name.parts[1:])
-    elif is_page and name.parts[:2] == ("bench", "results"):
-        name = Path(*name.parts[1:])
-    else:
+    if not is_page or not name.as_posix().startswith(("docs/", "bench/results/")):
         page = name / "index" if path.is_dir() else name
         return Path("source", f"{page}.html")
+    name = Path(*name.parts[1:])
     if name.name == "README.md":
         name = name.with_name("index.md")
     return name.with_suffix(".md") if name.suffix == ".ipynb" else name
@@ -166,7 +168,9 @@ def examples() -> str:
     for path in sorted((ROOT / "examples").glob("[0-9]*.py")):
         doc = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
         first = " ".join(doc.partition("\n\n")[0].split())
-        rows.append(f"- <a class='source' href='{staged(path)}'>{path.stem}</a>: {first}")
+        rows.append(
+            f"- <a class='source' href='{staged(path)}'>{path.stem}</a>: {first}"
+        )
     return (
         "# Examples\n\nEach is a program of less than 80 lines that runs as it is; a "
         "test runs them all.\n\n" + "\n".join(rows) + "\n"

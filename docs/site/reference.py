@@ -12,14 +12,12 @@ import importlib
 import inspect
 import pkgutil
 import sys
-from collections.abc import Iterator
 from enum import Enum
 from functools import cache
-from html import escape
 from itertools import pairwise
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from docstrings import HTML, Docstrings
 from pygments import highlight
@@ -28,6 +26,9 @@ from signatures import signature
 from stand_in import stand_in_for_torch
 
 import memcfg
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Entry(NamedTuple):
@@ -61,7 +62,9 @@ class Reference:
     """All that is documented, and where."""
 
     def __init__(self) -> None:
-        self.modules = {name: importlib.import_module(name) for name in public_modules()}
+        self.modules = {
+            name: importlib.import_module(name) for name in public_modules()
+        }
         self.home: dict[int, Entry] = {}  # by the identity of the value
         self.own: dict[str, list[Entry]] = {name: [] for name in self.modules}
         # Keras's names are looked up in the modules where Keras has them.
@@ -114,9 +117,15 @@ class Reference:
                     continue
                 if callable(member) or isinstance(member, classmethod | staticmethod):
                     if not isinstance(member, type):
-                        yield Entry(entry.module, f"{entry.name}.{name}", "method"), member
+                        yield (
+                            Entry(entry.module, f"{entry.name}.{name}", "method"),
+                            member,
+                        )
                 elif is_property(member):
-                    yield Entry(entry.module, f"{entry.name}.{name}", "attribute"), member
+                    yield (
+                        Entry(entry.module, f"{entry.name}.{name}", "attribute"),
+                        member,
+                    )
 
     def link(self, name: str, place: str) -> str | None:
         """Return where a name is documented; names near the place come first."""
@@ -145,11 +154,14 @@ class Reference:
 
     def page(self, name: str) -> str:
         """Return the page of a module."""
-        parts = [f'<table class="names docutils">{"".join(self.rows(name))}</table>']
-        for entry in sorted(self.own[name], key=lambda each: each.name.lower()):
-            parts.append(self.section(entry))
-        described = self.docstrings.render(inspect.getdoc(self.modules[name]) or "", name)
-        body = "\n".join([described, *parts])
+        own = sorted(self.own[name], key=lambda each: each.name.lower())
+        text = inspect.getdoc(self.modules[name]) or ""
+        parts = [
+            self.docstrings.render(text, name),
+            f'<table class="names docutils">{"".join(self.rows(name))}</table>',
+            *map(self.section, own),
+        ]
+        body = "\n".join(parts)
         return f"# {name}\n\n``````{{raw}} html\n{body}\n``````\n"
 
     def rows(self, name: str) -> Iterator[str]:
@@ -193,10 +205,13 @@ class Reference:
             words = "classmethod" if isinstance(raw, classmethod) else ""
             shown = signature(value, name)
         else:
-            words, get = "property", getattr(raw, "fget", None) or getattr(raw, "func", None)
+            words, get = (
+                "property",
+                getattr(raw, "fget", None) or getattr(raw, "func", None),
+            )
             result = getattr(get, "__annotations__", {}).get("return", "")
             shown = f"{name}: {result}" if isinstance(result, str) and result else name
-        return f'{self.described(entry, words, shown, doc)}</section>'
+        return f"{self.described(entry, words, shown, doc)}</section>"
 
     def described(self, entry: Entry, kind: str, shown: str, doc: str) -> str:
         """Return the beginning of a section: the signature and the docstring."""
@@ -271,9 +286,13 @@ def constants() -> dict[tuple[str, int], str]:
     found = {}
     for module in [*sys.modules.values()]:
         path = getattr(module, "__file__", None) or ""
-        if not getattr(module, "__name__", "").startswith("memcfg") or not path.endswith(".py"):
+        if not getattr(module, "__name__", "").startswith(
+            "memcfg"
+        ) or not path.endswith(".py"):
             continue
-        for one, other in pairwise(ast.parse(Path(path).read_text(encoding="utf-8")).body):
+        for one, other in pairwise(
+            ast.parse(Path(path).read_text(encoding="utf-8")).body
+        ):
             target = one.targets[0] if isinstance(one, ast.Assign) else None
             target = one.target if isinstance(one, ast.AnnAssign) else target
             match target, other:
@@ -281,5 +300,3 @@ def constants() -> dict[tuple[str, int], str]:
                     if hasattr(module, name):
                         found[name, id(getattr(module, name))] = inspect.cleandoc(doc)
     return found
-
-

@@ -36,7 +36,9 @@ def signature(value: Any, name: str) -> str:
     if positional:
         words.insert(positional, "/")
     result = found.return_annotation
-    shown = "" if result is found.empty or inspect.isclass(value) else annotation(result)
+    shown = (
+        "" if result is found.empty or inspect.isclass(value) else annotation(result)
+    )
     return laid_out(name, words, shown)
 
 
@@ -88,7 +90,7 @@ def stubs() -> dict[str, tuple[list[str], str]]:
 
 
 def declared(node: ast.FunctionDef) -> tuple[list[str], str]:
-    """Return the parameters and the result of a declaration, as the stub writes them."""
+    """Return the parameters and the result of a declaration, as a stub has them."""
     owner = node.args.posonlyargs or node.args.args
     if owner and owner[0].arg in ("self", "cls"):
         del owner[0]

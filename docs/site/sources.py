@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import get_lexer_for_filename
-from sphinx.application import Sphinx
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from sphinx.application import Sphinx
 
 ROOT = Path(__file__).resolve().parents[2]
-LINK = re.compile(r'<a class=["\']source["\'] href=["\'](?:\.\./)*source/([^"\']+)\.html')
+LINK = re.compile(
+    r'<a class=["\']source["\'] href=["\'](?:\.\./)*source/([^"\']+)\.html'
+)
 LONGEST = 100_000  # letters of a file that are shown
 COLOURED = (".py", ".pyx", ".cpp", ".hpp", ".h", ".cu")
 

@@ -11,7 +11,7 @@ from importlib import import_module
 from importlib.abc import Loader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from types import FunctionType, ModuleType
-from typing import Any
+from typing import Any, ClassVar
 
 
 class Name(type):
@@ -39,7 +39,7 @@ def made(name: str, place: str) -> Name:
 class Module(ModuleType):
     """A module all of whose names are stand-ins."""
 
-    __path__: list[str] = []
+    __path__: ClassVar[list[str]] = []
     __version__ = "2.13.0"
 
     def __getattr__(self, name: str) -> Any:

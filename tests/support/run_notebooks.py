@@ -1,7 +1,7 @@
 """The notebooks of docs/notebooks, run by a kernel.
 
 ``python tests/support/run_notebooks.py --record`` replaces the outputs that are
-committed with them; names of notebooks select some. Without it, what differs is printed.
+committed with them; names of notebooks select some. Without it, what differs is told.
 """
 
 from __future__ import annotations
@@ -11,12 +11,15 @@ import json
 import re
 import sys
 import tempfile
-from collections.abc import Iterator
 from difflib import SequenceMatcher
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import nbclient
 import nbformat
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 FOLDER = Path(__file__).resolve().parents[2] / "docs" / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("[0-9]*.ipynb"))
