@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import re
 from html import escape
 from typing import TYPE_CHECKING, Any
@@ -81,7 +82,7 @@ class Docstrings:
         )
 
     def _linked(self, name: str) -> str:
-        target = self.link(name, self.place)
+        target = None if hasattr(builtins, name) else self.link(name, self.place)
         return f'<a href="{target}">{name}</a>' if target else name
 
     def _code(self, tokens: Any, index: int, *_: Any) -> str:

@@ -136,6 +136,8 @@ class Reference:
             if (found := self.by_full.get(f"{begin}{name}")) is not None:
                 return found.url
         several = self.by_last.get(name, [])
+        if "." not in name:  # a member is only meant near its class
+            several = [each for each in several if "." not in each.name]
         return several[0].url if len(several) == 1 else None
 
     def index(self) -> str:

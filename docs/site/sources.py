@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 LINK = re.compile(
     r'<a class=["\']source["\'] href=["\'](?:\.\./)*source/([^"\']+)\.html'
 )
-LONGEST = 100_000  # letters of a file that are shown
+LONGEST, BRIEF = 100_000, 20_000  # letters that are shown, and with colours
 COLOURED = (".py", ".pyx", ".cpp", ".hpp", ".h", ".cu")
 
 
@@ -53,7 +53,7 @@ def collect(app: Sphinx) -> Iterator[tuple[str, dict[str, Any], str]]:
             text = path.read_text(encoding="utf-8")
             text = f"{text[:LONGEST]}\n…" if len(text) > LONGEST else text
             code = escape(text)
-            if path.suffix in COLOURED:
+            if path.suffix in COLOURED and len(text) < BRIEF:
                 code = highlight(text, get_lexer_for_filename(path.name), formatter)
             body = f'<div class="highlight"><pre>{code}</pre></div>'
             page = f"source/{name}"
