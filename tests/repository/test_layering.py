@@ -335,8 +335,8 @@ TORCH_ROOMS = {
     "trace": set(),
     "spill": set(),
     "ranks": {"trace"},
-    "saved": {"limit", "spill"},
-    "budget": {"limit", "trace", "spill", "ranks"},
+    "saved": {"limit", "trace", "spill"},
+    "budget": {"limit", "trace", "spill", "ranks", "saved"},
     "estimate": {"trace", "budget"},
 }
 
@@ -365,7 +365,10 @@ def test_the_rooms_of_torch_stand_on_each_other():
         ("torch/trace/_a.py", "from memcfg.torch.budget._step import Step"),
         ("torch/spill/_a.py", "def f():\n    import memcfg.torch.saved._codes"),
         ("torch/saved/_a.py", "from memcfg.torch import budget"),
-        ("torch/budget/_a.py", "if TYPE_CHECKING:\n    from memcfg.torch import saved"),
+        (
+            "torch/budget/_a.py",
+            "def f():\n    import memcfg.torch.estimate._eager",
+        ),
     ],
 )
 def test_a_planted_import_between_rooms_of_torch_is_found(tmp_path, where, text):

@@ -71,7 +71,7 @@ def test_a_loss_of_targets_is_told_how_to_take_the_outputs_alone(loss):
 
 def test_inputs_of_a_wrong_shape_are_told_in_a_line(caplog):
     model, x = torch.nn.Linear(4, 2), torch.ones(3, 5)
-    words = r"^the model does not run on these inputs: .*\[3, 5\] X \[4, 2\]\.$"
+    words = r"^the model cannot be traced with these inputs: .*\[3, 5\] X \[4, 2\]\.$"
     for call in (
         lambda: mt.budget(model, math.inf, example=(x,), times="nominal"),
         lambda: mt.budget(model, math.inf, times="nominal")(x),

@@ -202,7 +202,7 @@ class Counts(Net):
 
     def forward(self, x):
         self.count += 1
-        return self.layers(x).square().sum() * self.count
+        return self.layers(x).square().sum() * float(f"{self.count}.5")
 
 
 def test_numbers_that_change_in_each_step_end_nothing(monkeypatch):

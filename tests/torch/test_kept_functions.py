@@ -276,7 +276,7 @@ class Picky(torch.autograd.Function):
 )
 def test_what_cannot_be_tried_is_refused_in_a_sentence(function, words):
     module, x = Calls(function), torch.ones(4, 8)
-    with pytest.raises(ValueError, match=words):
+    with pytest.warns(RuntimeWarning, match=words):
         mt.budget(module, "1MiB", example=(x,))
     with pytest.raises(ValueError, match=words):
         mt.estimate(module, (x,), times="nominal")

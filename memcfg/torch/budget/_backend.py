@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -45,6 +46,13 @@ from memcfg.torch.trace._generator_states import (
     run_with_state,
 )
 from memcfg.torch.trace._kept_functions import drop_forward
+from memcfg.torch.trace._lengths import (
+    Lengths,
+    has_symbols,
+    is_symbol,
+    resized,
+    traced_in,
+)
 from memcfg.torch.trace._lstm_layers import (
     has_layers,
     has_lstm,
@@ -62,6 +70,10 @@ if TYPE_CHECKING:
 
     from memcfg.plan import Policy
     from memcfg.torch.budget._step import Step
+    from memcfg.torch.trace._traced import Traced
+
+# returns the shape that an argument is planned with
+ShapeOf = Callable[[torch.Tensor], tuple[int, ...]]
 
 _RUNS = "memcfg.runs"  # the key of a graph's metadata under which it has its `_Runs`
 
@@ -123,6 +135,11 @@ class Compilation:
         Whether to stop, with StopAfterPlanning, once the graph is planned.
     module : torch.nn.Module or None, default None
         The module whose graph it is; None if that is not known.
+    has_lengths : bool, default False
+        Whether lengths and numbers may be inputs of the graph.
+    loss_of : callable or None, default None
+        Returns the bytes of the user's loss, or None if they are unknown. It takes a
+        function from an argument of the call to its planned shape, or None.
     """
 
     def __init__(
@@ -131,8 +148,14 @@ class Compilation:
         *,
         only_plan: bool = False,
         module: torch.nn.Module | None = None,
+        has_lengths: bool = False,
+        loss_of: Callable[[ShapeOf | None], int | None] | None = None,
     ) -> None:
         self.planner = planner
+        self._has_lengths = has_lengths
+        self._inputs: Sequence[Any] = ()
+        self._loss_of = loss_of
+        self._traced_inputs: Sequence[Any] = ()  # the same as PyTorch has traced them
         self._only_plan = only_plan
         self._module = None if module is None else ref(module)
         # positions of the parameters among the inputs
@@ -168,7 +191,7 @@ class Compilation:
         InfeasiblePlanError, OSError
             If no plan fits, or there is no room for the tensors that leave.
         """
-        if any(isinstance(each, torch.SymInt) for each in inputs):
+        if not self._has_lengths and any(isinstance(e, torch.SymInt) for e in inputs):
             raise ValueError("shapes are static: pass torch.compile(dynamic=False)")
         reason = getattr(module, "compile_subgraph_reason", None)
         if getattr(reason, "graph_break", False):
@@ -177,6 +200,12 @@ class Compilation:
                 "limit: pass torch.compile(fullgraph=True) to see where, or take "
                 "memcfg.torch.saved_tensors"
             )
+        self._inputs = inputs
+        self._traced_inputs = [
+            node.meta.get("example_value")
+            for node in module.graph.nodes
+            if node.op == "placeholder"
+        ]
         self._parameters = _parameters(module, inputs)
         self.planner.unread = _unread(given, inputs)
         decompositions = None
@@ -206,14 +235,17 @@ class Compilation:
         """Split a joint forward and backward graph by one plan of both."""
         joint.graph.eliminate_dead_code()
         copies = copy_what_changes(joint.graph)
-        step = self._planned(joint.graph, num_fwd_outputs)
-        emitter = self._emitter(joint.graph, step, num_fwd_outputs)
+        step, traced = self._planned(joint.graph, num_fwd_outputs)
+        emitter = self._emitter(joint.graph, step, traced, num_fwd_outputs)
         emitted = emitter.emit()
         drop_copies(emitted, emitter, copies)
         planned = fx.GraphModule(joint, emitted)
         parts: tuple[fx.GraphModule, fx.GraphModule]
         parts = partitioners._extract_fwd_bwd_modules(
-            planned, list(emitter.saved), [], num_fwd_outputs=num_fwd_outputs
+            planned,
+            [each for each in emitter.saved if not is_symbol(each)],
+            [each for each in emitter.saved if is_symbol(each)],
+            num_fwd_outputs=num_fwd_outputs,
         )
         drop_forward(parts[1], {node.name for node in emitter.early})
         add_token(parts[0].graph, parts[1].graph, num_fwd_outputs)
@@ -226,8 +258,9 @@ class Compilation:
 
     def infer(self, module: fx.GraphModule, inputs: Any) -> Any:
         """Plan and compile a graph without backward."""
-        step = self._planned(module.graph, None)
-        planned = fx.GraphModule(module, self._emitter(module.graph, step, 0).emit())
+        step, traced = self._planned(module.graph, None)
+        emitted = self._emitter(module.graph, step, traced, 0).emit()
+        planned = fx.GraphModule(module, emitted)
         outputs = len(planned.graph.output_node().args[0])
         runs = self._runs(step, module.graph, planned.graph, outputs, None)
         return runs.forward(self._compiled(planned, inputs, runs))
@@ -250,24 +283,73 @@ class Compilation:
             run = runs.watch.backward(run)
         return runs.backward(run)
 
-    def _planned(self, source: fx.Graph, num_fwd_outputs: int | None) -> Step:
-        """Plan a graph, and count its step if it is to run."""
+    def _planned(
+        self, source: fx.Graph, num_fwd_outputs: int | None
+    ) -> tuple[Step, Traced]:
+        """Plan a graph, and count its step if it is to run.
+
+        Return the step, and what was traced in terms of the nodes of the graph.
+        """
         self._has_layers = has_layers(source)
-        step = self.planner.plan(source, num_fwd_outputs, self._parameters)
+        if has_symbols(source):
+            step, traced = self._planned_for_all(source, num_fwd_outputs)
+        else:
+            self._measure_loss(num_fwd_outputs)
+            step = self.planner.plan(source, num_fwd_outputs, self._parameters)
+            traced = step.traced
         if self._only_plan:
             raise StopAfterPlanning
         planned, kind = self.planner.planned, step.is_training
         planned[kind] += 1
-        if planned[kind] == 2 and planned[not kind] < 2:
+        if planned[kind] == 2 and planned[not kind] < 2 and traced is step.traced:
             warnings.warn(
                 "a step is traced and planned anew: its inputs have another shape, a "
                 "number among them another value, or the model another mode",
                 RuntimeWarning,
                 stacklevel=outside("torch"),
             )
-        return step
+        return step, traced
 
-    def _emitter(self, source: fx.Graph, step: Step, num_fwd_outputs: int) -> Emitter:
+    def _measure_loss(
+        self, num_fwd_outputs: int | None, lengths: Lengths | None = None
+    ) -> None:
+        """Set the bytes that the user's loss needs on the planner."""
+        if num_fwd_outputs is None or self._loss_of is None:
+            return
+        if lengths is None or lengths.top == lengths.now:
+            self.planner.loss_bytes = self._loss_of(None)
+            return
+        shapes = {}
+        for given, traced in zip(self._inputs, self._traced_inputs, strict=False):
+            if isinstance(given, torch.Tensor) and isinstance(traced, torch.Tensor):
+                shape = tuple(map(lengths.number, traced.shape))
+                shapes[_place_of(given)] = shape
+        self.planner.loss_bytes = self._loss_of(
+            lambda each: shapes.get(_place_of(each), tuple(each.shape))
+        )
+
+    def _planned_for_all(
+        self, source: fx.Graph, num_fwd_outputs: int | None
+    ) -> tuple[Step, Traced]:
+        """Plan a graph with symbols for all lengths of a range, and all numbers."""
+        lengths = Lengths.of(source, self._inputs)
+        tops = lengths.tops()
+        for lengths.top in tops:
+            whole = resized(source, lengths)
+            self._measure_loss(num_fwd_outputs, lengths)
+            try:
+                step = self.planner.plan(whole.graph, num_fwd_outputs, self._parameters)
+            except InfeasiblePlanError:
+                if lengths.top is tops[-1]:
+                    raise
+            else:
+                break
+        lengths.keep_to()
+        return step, traced_in(step.traced, whole, source)
+
+    def _emitter(
+        self, source: fx.Graph, step: Step, traced: Traced, num_fwd_outputs: int
+    ) -> Emitter:
         """Return the emitter of a step, which writes its plan as a graph."""
         replays = run_and_save_state, run_with_state
         if self.planner.settings.inductor:  # which knows these of PyTorch's
@@ -276,7 +358,7 @@ class Compilation:
             replays = rng_prims.run_and_save_rng_state, rng_prims.run_with_rng_state
         return Emitter(
             source,
-            step.traced,
+            traced,
             step.plan,
             num_fwd_outputs=num_fwd_outputs,
             replays=replays,
@@ -376,6 +458,14 @@ class Compilation:
                     _warn("with inductor" if inductor else why)
                 return made
         raise min(refused, key=_smallest)
+
+
+def _place_of(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return where a tensor is in memory."""
+    if tensor.layout is not torch.strided:
+        return (id(tensor),)
+    place = tensor.untyped_storage()._cdata, tensor.storage_offset()
+    return (*place, tuple(tensor.shape))
 
 
 def _smallest(error: Exception) -> float:

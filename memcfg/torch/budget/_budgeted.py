@@ -24,14 +24,18 @@ from memcfg.torch.budget._checked_arguments import (
     check_fits,
     check_module,
     checked_example,
+    checked_on_new_shape,
     checked_policy,
 )
+from memcfg.torch.budget._peak_watch import meter_of
 from memcfg.torch.budget._planned_call import (
     SETTINGS,
     TRACES,
     PlannedCall,
     TracedOftenError,
+    UnplannedError,
     UntracedError,
+    UntracedInputsError,
     planned_only,
     tracing,
 )
@@ -41,11 +45,10 @@ from memcfg.torch.budget._step_report import report_of
 from memcfg.torch.ranks._around import Beside, Wrapper
 from memcfg.torch.ranks._data_parallel import DataParallel, active_data_parallel
 from memcfg.torch.ranks._fully_sharded import FullySharded, is_sharded
+from memcfg.torch.saved._unplanned import Unplanned, shapes_of
 from memcfg.torch.spill._stores import spill_of
 from memcfg.torch.trace._fakes import is_faking, state_of
 from memcfg.torch.trace._overhead import (
-    key_of,
-    loss_bytes,
     optimizer_bytes,
     stepped_by,
     update_bytes,
@@ -123,8 +126,12 @@ class ModelBudget:
         # other passes.
         self._planners: dict[_Key, Planner] = {}
         self._runs: dict[_Key, PlannedCall] = {}
-        self._loss_bytes: dict[str, int] = {}  # by the inputs
-        self._has_warned = False
+        self._has_warned = self._has_warned_of_transforms = False
+        self._unplanned = Unplanned(
+            self._settings.limit_bytes, self._settings.spill, meter_of
+        )
+        self._shapes: set[Any] = set()  # those that were planned, or tried
+        self._why: dict[bool, str] = {}  # not planned, by whether gradients are made
 
     @property
     def module(self) -> nn.Module:
@@ -179,6 +186,9 @@ class ModelBudget:
         """Run the model as planned, or, while it is exported, without a plan."""
         if torch.compiler.is_exporting() or not self._is_on:
             return self._plain(*args, **kwargs)
+        if torch._C._functorch.peek_interpreter_stack() is not None:
+            self._warn_of_transforms()
+            return self._plain(*args, **kwargs)
         return self._planned(*args, **kwargs)
 
     @torch.compiler.disable(reason=_OUTER)  # type: ignore[untyped-decorator]
@@ -206,9 +216,11 @@ class ModelBudget:
         RuntimeError
             If PyTorch did not run the plan, as under ``TORCHDYNAMO_DISABLE=1`` or
             ``torch.compiler.set_stance``.
+        OutOfMemoryError
+            If the model is not planned, and what autograd saves has no room.
         ValueError
-            If the model does not run on these inputs or cannot be traced as one graph,
-            or the loss fails on its outputs.
+            If the model does not run on these inputs, it cannot be traced on several
+            ranks, its loss gives no scalar, or the shape is new and is to be refused.
         """
         if is_faking():
             return self._plain(*args, **kwargs)
@@ -245,11 +257,101 @@ class ModelBudget:
         self._follow_optimizer()
         self._follow(wrapper)
         accumulates = wrapper.has_gradients
+        trains = torch.is_grad_enabled()
+        if trains in self._why or self._is_left(args, kwargs):
+            return self._without_plan(args, kwargs)
+        try:
+            made = self._with_plan(accumulates, args, kwargs)
+        except UnplannedError as error:
+            if wrapper.agreement is not None:
+                raise
+            if not isinstance(error, UntracedInputsError):
+                self._give_up(error)
+                return self._without_plan(args, kwargs)
+            try:
+                made = self._without_plan(args, kwargs)
+            except Exception as own:  # of the model, which does not run on them
+                raise error from own
+            self._give_up(error)
+            return made
+        self._shapes.add(shapes_of(args, kwargs))
+        self._refuse_second(made)
+        return made
+
+    def _refuse_second(self, made: Any) -> None:
+        """Let backward raise RuntimeError if it is to be differentiated again."""
+        tensors = [each for each in tree_leaves(made) if torch.is_tensor(each)]
+        # not those of inputs that the model returns
+        nodes = {each.grad_fn for each in tensors if _is_planned(each.grad_fn)}
+        budget = ref(self)
+
+        def check(_: Any) -> None:
+            if torch.is_grad_enabled():
+                known = budget()
+                if known is not None:
+                    known._why[True] = "create_graph=True"
+                raise RuntimeError(
+                    "create_graph=True differentiates the backward phase again, which "
+                    "a planned step cannot: run the step again. From now on the model "
+                    "runs in eager mode, and what autograd saves is kept within the "
+                    "limit"
+                )
+
+        for each in nodes:
+            each.register_prehook(check)
+
+    def _warn_of_transforms(self) -> None:
+        """Warn once that a function transform runs the model itself."""
+        if not self._has_warned_of_transforms:
+            self._has_warned_of_transforms = True
+            warnings.warn(
+                "within torch.func (vmap, grad, jvp) the model runs without its plan "
+                "and its limit: give the function fewer examples at a time, such as by "
+                "vmap(..., chunk_size=...)",
+                RuntimeWarning,
+                stacklevel=outside("torch"),
+            )
+
+    def _is_left(self, args: Any, kwargs: Any) -> bool:
+        """Return whether a shape is not to be planned, since another was."""
+        choice = self._settings.on_new_shape
+        if choice not in ("saved_tensors", "raise"):
+            return False
+        shapes = shapes_of(args, kwargs)
+        known = [each for each in self._shapes if each[0] == shapes[0]]
+        if not known or shapes in known:
+            return False
+        if choice == "raise":
+            told = [", ".join(map(str, each[1:])) for each in (shapes, known[0])]
+            raise ValueError(
+                f"inputs of shape {told[0]} are new, and a step is planned for "
+                f"{told[1]}: pad them, or take on_new_shape='bucket'"
+            )
+        return True
+
+    def _give_up(self, error: UnplannedError) -> None:
+        """Run without a plan from now on, and warn of it once."""
+        if not self._why:
+            warnings.warn(
+                f"the model cannot be traced as one graph ({error.why}), and is not "
+                "planned: it runs in eager mode, and what autograd saves is kept "
+                "within the limit",
+                RuntimeWarning,
+                stacklevel=outside("torch"),
+            )
+        self._why[torch.is_grad_enabled()] = error.why
+
+    def _without_plan(self, args: Any, kwargs: Any) -> Any:
+        """Run in eager mode within the limit."""
+        overhead = self._optimizer_bytes + sum(dict(self._beside.held).values())
+        return self._unplanned.run(self.module, self._plain, args, kwargs, overhead)
+
+    def _with_plan(self, accumulates: bool, args: Any, kwargs: Any) -> Any:
+        """Run a step as planned."""
         if accumulates not in self._runs:
             if accumulates not in self._planners:  # as it is for an example
                 self._planners[accumulates] = self._planner(accumulates)
             self._compile(accumulates)
-        self._measure_loss(self._planners[accumulates], args, kwargs)
         with self._tracing():
             try:
                 if self._planners[accumulates].missed_bytes:
@@ -280,13 +382,11 @@ class ModelBudget:
         missed = known.overhead.missed_bytes + known.missed_bytes
         fits = known is not alone and known.overhead.room.covers(room)
         if fits and not known.missed_bytes:
-            known.loss_bytes = alone.loss_bytes
             try:
                 return self._checked(key, args, kwargs)
             except InfeasiblePlanError:  # of another shape, for more than others hold
                 pass
         planner = self._planner(accumulates, missed, room)
-        planner.loss_bytes = alone.loss_bytes
         self._planners[key] = planner
         self._compile(key)
         return self._checked(key, args, kwargs)
@@ -308,7 +408,6 @@ class ModelBudget:
         self._optimizer_bytes = optimizer_bytes(optimizer)
         self._update_bytes = update_bytes(optimizer)
         self._stepped = stepped
-        self._loss_bytes.clear()  # of outputs, whose dtype may be another
         self._planners.clear()
         self._runs.clear()
 
@@ -355,7 +454,6 @@ class ModelBudget:
         planner, run = self._planners[accumulates], self._runs[accumulates]
         missed, planner.missed_bytes = planner.missed_bytes, 0
         fresh = self._planner(accumulates, planner.overhead.missed_bytes + missed)
-        fresh.loss_bytes = planner.loss_bytes
         self._planners[accumulates] = fresh
         self._compile(accumulates)
         try:
@@ -393,7 +491,19 @@ class ModelBudget:
             room or Room(),
             self._beside,
         )
-        return Planner(self._settings, self._shared, overhead)
+        return Planner(self._settings, self._shared, overhead, loss=self._known_loss())
+
+    def _known_loss(self) -> Callable[[Any], torch.Tensor] | None:
+        """Return the loss if its bytes can be known."""
+        if self._loss is not None and is_sharded(self.module):
+            warnings.warn(
+                "a model that FSDP shards cannot be copied, so loss= has no effect: "
+                "three times the bytes of the outputs are reserved",
+                RuntimeWarning,
+                stacklevel=outside("torch"),
+            )
+            self._loss = None
+        return self._loss
 
     def plan(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Plan a step for some inputs without running it.
@@ -415,38 +525,22 @@ class ModelBudget:
         self._follow(wrapper)
         planner = self._planners[False] = self._planner(False)
         try:
-            self._measure_loss(planner, args, kwargs)
             with wrapper.planning(), self._tracing():
                 planned_only(self._call_of(planner, only_plan=True), args, kwargs)
+        except UnplannedError as error:
+            if agreement is not None:
+                agreement.settle(error)
+                raise
+            if isinstance(error, UntracedInputsError):
+                raise
+            self._give_up(error)
         except Exception as error:
             if agreement is not None:
                 agreement.settle(error)
             raise
         if agreement is not None:
             agreement.settle()
-
-    def _measure_loss(
-        self, planner: Planner, args: Sequence[Any], kwargs: Mapping[str, Any]
-    ) -> None:
-        """Set on a planner the bytes that the loss needs for these inputs."""
-        if self._loss is None or not torch.is_grad_enabled():
-            return
-        if is_sharded(self.module):
-            warnings.warn(
-                "a model that FSDP shards cannot be copied, so loss= has no effect: "
-                "three times the bytes of the outputs are reserved",
-                RuntimeWarning,
-                stacklevel=outside("torch"),
-            )
-            self._loss = None
-            return
-        key = key_of(args, kwargs)
-        if key not in self._loss_bytes:
-            with self._tracing():
-                self._loss_bytes[key] = loss_bytes(
-                    self.module, self._loss, args, kwargs
-                )
-        planner.loss_bytes = self._loss_bytes[key]
+        self._shapes.add(shapes_of(args, kwargs))
 
     @property
     def _steps(self) -> list[Step]:
@@ -501,9 +595,13 @@ class ModelBudget:
 
     def memory_report(self) -> str:
         """Return a table of the bytes of a step by role and by module."""
-        if self._shared.last is None:
-            return "nothing is planned before the first step"
-        return report_of(self._shared.last, self._settings.limit_bytes)
+        last, why = self._shared.last, self._why.get(True)
+        planned = [] if last is None else [report_of(last, self._settings.limit_bytes)]
+        if why is not None:
+            planned.append(self._unplanned.report(why))
+        elif self._unplanned.saved is not None:
+            planned.append(self._unplanned.report("steps with inputs of other shapes"))
+        return "\n".join(planned) or "nothing is planned before the first step"
 
     def __getstate__(self) -> dict[str, Any]:
         return {"module": self.module, **{name: vars(self)[name] for name in _COPIED}}
@@ -522,6 +620,11 @@ class ModelBudget:
         state["_own"] = copy.deepcopy(self._own, memo)
         made.__setstate__(state)
         return made
+
+
+def _is_planned(node: Any) -> bool:
+    """Return whether a node of autograd is the backward phase of a planned step."""
+    return type(node).__name__ == "CompiledFunctionBackward"
 
 
 def forward_of(model: nn.Module) -> Callable[..., Any]:
@@ -573,6 +676,7 @@ def budget(
     times: str = "measured",
     inductor: bool = False,
     loss: Callable[[Any], torch.Tensor] | None = None,
+    on_new_shape: str = "bucket",
     spill_to: str | os.PathLike[str] | None = None,
     spill_limit: int | str | None = None,
     lane_bandwidth: int | str | None = None,
@@ -590,8 +694,9 @@ def budget(
     Parameters
     ----------
     model : torch.nn.Module
-        The model. `torch.compile` must trace it as one graph. A budget that it has
-        already is replaced.
+        The model. If `torch.compile` cannot trace it as one graph, it runs in eager
+        mode, with a warning, and what autograd saves is kept within the limit. A budget
+        that it has already is replaced.
     limit : int, float, str or None
         The most bytes of a training step, such as ``"4GiB"``; ``math.inf`` means no
         limit. None takes the budget off, and is given without other arguments.
@@ -615,9 +720,15 @@ def budget(
         results and the peak may differ.
     loss : callable or None, default None
         Computes a scalar from what the model returns, as your own loss does. It is
-        traced for each new shape of inputs, and never run. It must create its targets
-        itself, so that they fit each shape; tensors that it closes over are not
-        counted. None reserves three times the bytes of the outputs for your loss.
+        traced for each plan, and never run. It must create its targets itself, so that
+        they fit each shape; tensors that it closes over are not counted. None reserves
+        three times the bytes of the outputs for your loss, and so does, with a warning,
+        a loss that cannot be traced.
+    on_new_shape : str, default "bucket"
+        What a step does whose inputs have another shape than those before.
+        ``"bucket"`` plans each range of lengths once, for its largest length, without
+        padding; ``"replan"`` plans each shape as it is; ``"saved_tensors"`` runs in
+        eager mode within the limit; ``"raise"`` raises ValueError.
     spill_to : str, path or None, default None
         Where tensors may be moved until they are needed again, if that takes less time
         than to recompute them, or if nothing else fits: a folder, in which unnamed
@@ -657,10 +768,10 @@ def budget(
         If the limit is not a number of bytes; if a module of the model has a budget of
         its own; if `times` is unknown; if the optimizer has none of the model's
         parameters, or its state cannot be determined; if the model does not run on the
-        example, has lazy layers without shapes or sparse tensors, or it or the loss
-        cannot be traced; if `spill_to` is not a folder, or not a place for tensors of
-        the device; if `spill_limit` or `lane_bandwidth` is given without it, or
-        `inductor` with it.
+        example, or has lazy layers without shapes or sparse tensors; if the loss gives
+        no scalar; if `on_new_shape` is unknown; if `spill_to` is not a folder, or not a
+        place for tensors of the device; if `spill_limit` or `lane_bandwidth` is given
+        without it, or `inductor` with it.
 
     Notes
     -----
@@ -674,7 +785,8 @@ def budget(
             *(example, example_kwargs, optimizer, policy, loss),
             *(spill_to, spill_limit, lane_bandwidth),
         )
-        if inductor or times != "measured" or any(x is not None for x in others):
+        changed = inductor or times != "measured" or on_new_shape != "bucket"
+        if changed or any(x is not None for x in others):
             raise TypeError(
                 "limit=None takes the budget off, and other arguments have no meaning "
                 "then: pass math.inf to plan without a limit"
@@ -695,7 +807,12 @@ def budget(
             )
     spill = spill_of(spill_to, spill_limit, lane_bandwidth, inductor=inductor)
     settings = Settings(
-        _limit_bytes(limit), checked_policy(policy), times, inductor, spill
+        _limit_bytes(limit),
+        checked_policy(policy),
+        times,
+        inductor,
+        spill,
+        checked_on_new_shape(on_new_shape),
     )
     made = ModelBudget(inner, settings, optimizer=optimizer, loss=loss)
     if inner is not model:

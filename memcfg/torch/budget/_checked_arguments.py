@@ -10,7 +10,7 @@ from torch import nn
 from torch.nn.parameter import is_lazy
 
 from memcfg import plan as plans
-from memcfg._checks import check_policy
+from memcfg._checks import check_policy, unknown
 from memcfg.plan.search._auto import Auto
 
 if TYPE_CHECKING:
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # An allocator gives each tensor its own bytes, so holes of an arena do not count.
 ALLOCATED = Auto(places=False)
+ON_NEW_SHAPE = "bucket", "replan", "saved_tensors", "raise"
 
 
 def checked_policy(policy: Policy | None) -> Policy:
@@ -36,6 +37,13 @@ def checked_policy(policy: Policy | None) -> Policy:
         raise TypeError(f"policy is a policy: call plan.{name}()")
     check_policy(policy)
     return policy
+
+
+def checked_on_new_shape(given: Any) -> str:
+    """Return what to do with inputs of another shape, or raise ValueError."""
+    if given not in ON_NEW_SHAPE:
+        raise unknown("on_new_shape", given, ON_NEW_SHAPE)
+    return str(given)
 
 
 def checked_example(

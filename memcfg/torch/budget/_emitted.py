@@ -24,6 +24,7 @@ from memcfg.torch.trace._generator_states import (
     run_with_state,
     state_before,
 )
+from memcfg.torch.trace._lengths import is_symbol
 from memcfg.torch.trace._traced import RUNS_AS, is_tangent, values_of
 
 if TYPE_CHECKING:
@@ -87,9 +88,14 @@ class Emitter:
         self._roots: set[fx.Node] = set()  # nodes that made their storage, not views
         # the `getitem` nodes of nodes with several outputs
         self._parts: dict[fx.Node, list[fx.Node]] = {}
+        # the sizes and other numbers that are read of tensors
+        self._symbols: dict[fx.Node, list[fx.Node]] = {}
         for node in source.nodes:
             if node.target is operator.getitem:
                 self._parts.setdefault(node.args[0], []).append(node)
+            for each in node.all_input_nodes if is_symbol(node) else ():
+                if not is_symbol(each):
+                    self._symbols.setdefault(each, []).append(node)
         self._first, self._again = replays
         once = traced.unused_states(plan)
         self._states = {  # of the random ops that are replayed
@@ -175,6 +181,8 @@ class Emitter:
     def _copy(self, node: fx.Node) -> fx.Node:
         made = self._graph.node_copy(node, self._value)
         self._put(node, made)
+        if is_symbol(node):  # it is kept, as it has no bytes
+            self._roots.add(node)
         return made
 
     def _put(self, node: fx.Node, made: fx.Node) -> None:
@@ -184,6 +192,9 @@ class Emitter:
         tensor = self._traced.storage_of.get(node)
         if tensor is not None:
             self._of.setdefault(tensor, []).append(node)
+        for each in self._symbols.get(node, ()):
+            if each not in self._now:  # the tensor may be gone when it is read
+                self._copy(each)
 
     def _compute(self, number: int, node: fx.Node) -> None:
         """Write an op and the nodes that select its results."""

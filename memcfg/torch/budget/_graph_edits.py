@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from memcfg.torch.budget._swaps import swap_out
+from memcfg.torch.trace._lengths import is_symbol
 from memcfg.torch.trace._traced import ONCE
 
 if TYPE_CHECKING:
@@ -99,7 +100,8 @@ def add_token(forward: fx.Graph, backward: fx.Graph, outputs: int) -> None:
         )
     with known.fake_mode:
         value = torch.empty(0, device="cpu")
-    output, first = forward.output_node(), next(iter(backward.nodes))
+    output = forward.output_node()
+    first = next(each for each in backward.nodes if not is_symbol(each))
     with forward.inserting_before(output):
         made = forward.call_function(_empty, ([0],), {"device": value.device})
     with backward.inserting_before(first):
@@ -128,7 +130,7 @@ def guard(backward: fx.Graph) -> None:
     drops and recomputes nothing as planned.
     """
     sources = [node for node in backward.nodes if node.op == "placeholder"]
-    read = next((node for node in sources if node.users), None)
+    read = next((n for n in sources if n.users and not is_symbol(n)), None)
     if read is None:
         return
     with backward.inserting_after(sources[-1]):

@@ -24,6 +24,7 @@ from memcfg.torch.trace._generator_states import add_states
 from memcfg.torch.trace._kept_functions import held_bytes
 from memcfg.torch.trace._lstm_layers import add_workspaces
 from memcfg.torch.trace._overhead import workspace_bytes
+from memcfg.torch.trace._symbols import Seen
 from memcfg.torch.trace._traced import (
     UPDATE,
     Traced,
@@ -71,6 +72,8 @@ class Settings:
         Whether inductor compiles the planned graphs.
     spill : SpillPlace or None, default None
         Where tensors may be moved; None if they stay.
+    on_new_shape : str, default "replan"
+        What a step does whose inputs have another shape.
     """
 
     limit_bytes: int | None
@@ -78,6 +81,7 @@ class Settings:
     times: str
     inductor: bool = False
     spill: SpillPlace | None = None
+    on_new_shape: str = "replan"
 
 
 @dataclass(eq=False, repr=False)
@@ -96,6 +100,8 @@ class Shared:
         The step that was planned or ran last; a training step if there was one.
     before_run : callable or None
         Called before a forward phase runs, when its plan is known; may raise.
+    seen : Seen
+        The numbers and lengths of the steps so far.
     """
 
     costs: Costs
@@ -103,13 +109,15 @@ class Shared:
     passes: LivePasses = field(default_factory=LivePasses)
     last: Step | None = None
     before_run: Callable[[], None] | None = None
+    seen: Seen = field(default_factory=Seen)
 
     @classmethod
     def of(cls, settings: Settings) -> Shared:
         """Return the shared state of planners with these settings."""
         times, spill = settings.times, settings.spill
         stores = None if spill is None else Stores(spill, measured=times == "measured")
-        return cls(costs_of(times), stores)
+        seen = Seen(has_lengths=settings.on_new_shape == "bucket")
+        return cls(costs_of(times), stores, seen=seen)
 
     def show(self, step: Step) -> None:
         """Record a step as the last; only training steps replace training steps."""
@@ -213,6 +221,8 @@ class Planner:
         What the planners of the model share.
     overhead : Overhead
         Bytes outside the graph of a step.
+    loss : callable or None
+        The user's loss; None if it is unknown.
     loss_bytes : int or None
         Bytes that the user's loss needs for the next inputs; None if unknown.
     missed_bytes : int
@@ -228,6 +238,7 @@ class Planner:
     settings: Settings
     shared: Shared
     overhead: Overhead = field(default_factory=Overhead)
+    loss: Callable[[Any], torch.Tensor] | None = None
     loss_bytes: int | None = None
     missed_bytes: int = 0
     unread: Mapping[torch.device, int] = field(default_factory=dict)

@@ -30,7 +30,6 @@ from memcfg.torch.estimate._eager import MeasuredCalls, eager_bytes
 from memcfg.torch.trace._costs import MeasuredCosts
 from memcfg.torch.trace._overhead import (
     gradient_bytes,
-    loss_bytes,
     optimizer_bytes,
     update_bytes,
 )
@@ -235,9 +234,7 @@ def _traced(
         gradient_bytes(model),
         update_bytes=update_bytes(optimizer),
     )
-    planner = Planner(settings, Shared.of(settings), overhead)
+    planner = Planner(settings, Shared.of(settings), overhead, loss=loss)
     with tracing(is_recurrent=True):
-        if loss is not None:
-            planner.loss_bytes = loss_bytes(model, loss, *inputs)
         planned_only(PlannedCall(run, planner, model, only_plan=True), *inputs)
     return planner, planner.steps[-1]

@@ -31,7 +31,8 @@ class Account:
     """Counts bytes by kind; callers hold the lock of its owner.
 
     Invariant: `total` is the sum of all charges that are alive, plus those that died
-    since it was last settled, and never exceeds the limit. `trim`, if set, is called
+    since it was last settled, and never exceeds the limit. Charges leave `beside` bytes
+    of it to others. `trim`, if set, is called
     with the free bytes that codes may keep next to a charge of another kind.
 
     Python handles signals after calls, so numbers that belong together change without a
@@ -40,6 +41,7 @@ class Account:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
+        self.beside = 0
         self.total = self.peak = self.code_peak = 0  # bytes
         self.by_kind = dict.fromkeys(KINDS, 0)
         self._live: dict[ref[Charge], tuple[str, int]] = {}
@@ -62,7 +64,7 @@ class Account:
 
     def room(self) -> int:
         """Return the bytes below the limit."""
-        return self.limit - self.settle()
+        return self.limit - self.beside - self.settle()
 
     def charge(self, kind: str, nbytes: int) -> Charge | None:
         """Charge bytes, or return None and change nothing if they exceed the limit."""

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 from weakref import ReferenceType, WeakSet, WeakValueDictionary, ref
 
 import torch
+from torch.autograd import _get_sequence_nr
 from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn.modules.module import register_module_forward_pre_hook
 
@@ -39,6 +40,7 @@ from memcfg.torch.spill._stores import folder_of
 from memcfg.units import format_bytes, parse_bytes, warn_of_few_bytes
 
 if TYPE_CHECKING:
+    from collections import Counter
     from collections.abc import Sequence
     from types import TracebackType
     from typing import Self
@@ -247,6 +249,8 @@ class SavedTensors:
         self._states: dict[int, StorageWeakRef] = {}  # of modules
         self._inputs: dict[int, StorageWeakRef] = {}  # of modules
         self._callers: list[ReferenceType[SavedBytes]] = []  # inputs that were saved
+        # the bytes of saved tensors by the number of their node, if they are counted
+        self._by_node: Counter[int] | None = None
         _all.add(self)
 
     @property
@@ -290,6 +294,36 @@ class SavedTensors:
                 file_bytes=self.file_bytes or locked,
                 is_on_host=locked > 0,
             )
+
+    def _leave_beside(self, nbytes: int, *, wanted: int = 0) -> None:
+        """Leave bytes of the limit to others from now on.
+
+        Parameters
+        ----------
+        nbytes : int
+            The bytes to leave.
+        wanted : int, default 0
+            Bytes to free besides, if anything can be packed for them.
+
+        Raises
+        ------
+        OutOfMemoryError
+            If what is held cannot be packed into the rest. It is released.
+        """
+        with self._lock:
+            account = self._account
+            while account.limit - account.settle() < nbytes + wanted:
+                if not self._pack_one():
+                    break
+            account.beside = nbytes
+            if account.room() < 0:
+                self._fail("what is in use besides", nbytes, torch.device("cpu"))
+
+    @property
+    def _is_packed(self) -> bool:
+        """Whether anything is held in another form than it was saved in."""
+        with self._lock:
+            return any(not each.is_kept and not each.lost for each in self._alive)
 
     def trim(self) -> int:
         """Return memory to the system that codes have freed.
@@ -424,6 +458,8 @@ class SavedTensors:
         with self._lock:
             self._tally.tensors += 1
             self._begin_pass()
+            if self._by_node is not None:  # whose node was made last
+                self._by_node[_get_sequence_nr() - 1] += _host_bytes(tensor)
             if _is_leaf(tensor) or _is_leaf(tensor._base):  # the graph holds it
                 self._tally.shared += 1
                 return SavedTensor(None, 0, tensor)

@@ -72,11 +72,21 @@ class Replaced(TorchFunctionMode):  # type: ignore[misc]
         return self._pairs[id(each)][1] if id(each) in self._pairs else each
 
 
-def faked(mode: FakeTensorMode, tree: Any) -> Any:
-    """Return a tree with fake tensors for real ones."""
+def faked(
+    mode: FakeTensorMode,
+    tree: Any,
+    shape_of: Callable[[torch.Tensor], tuple[int, ...]] | None = None,
+) -> Any:
+    """Return a tree with fake tensors for real ones, of the shapes that are given."""
 
     def one(each: Any) -> Any:
-        return mode.from_tensor(each) if isinstance(each, torch.Tensor) else each
+        if not isinstance(each, torch.Tensor):
+            return each
+        fake = mode.from_tensor(each)
+        shape = tuple(each.shape) if shape_of is None else shape_of(each)
+        if shape == tuple(each.shape):
+            return fake
+        return fake.new_empty(shape).requires_grad_(each.requires_grad)
 
     return tree_map(one, tree)
 

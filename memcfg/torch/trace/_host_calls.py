@@ -1,20 +1,24 @@
-"""Python calls of a forward that compute nothing: prints, logs, warnings, waits.
+"""Python calls of a forward that read no tensor: prints, logs, waits, random numbers.
 
-PyTorch's compiler breaks a graph at them. They stand beside the graph instead, where it
-calls Python's `random`: each runs once in each step, in their order, before the first
-op. Tensors among their arguments are told by their shape.
+PyTorch's compiler breaks a graph at them, or takes another generator than NumPy's. They
+stand beside the graph instead: each runs once in each step, in their order, before the
+first op. Tensors among their arguments are told by their shape, and numbers that they
+give are inputs of the graph.
 """
 
 from __future__ import annotations
 
 import builtins
+import random
 import time
 import warnings
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
-from torch._dynamo.variables import ConstantVariable, misc
+from torch._dynamo.variables import ConstantVariable, functions, misc
+from torch._dynamo.variables.user_defined import call_random_fn
 
 from memcfg.torch.trace._kept_functions import keeping
 
@@ -24,7 +28,6 @@ if TYPE_CHECKING:
 TOLD = {builtins.print, warnings.warn, warnings.warn_explicit, time.sleep}
 # methods of loggers that tell something, for code that may depend on it
 _ASKED = {"isEnabledFor", "getEffectiveLevel", "hasHandlers", "getChild"}
-
 _lock = Lock()
 _originals: dict[type, Callable[..., Any]] = {}  # PyTorch's own methods, once replaced
 
@@ -32,12 +35,16 @@ _originals: dict[type, Callable[..., Any]] = {}  # PyTorch's own methods, once r
 def look_into_calls() -> None:
     """Replace the methods by which PyTorch's compiler refuses such calls."""
     with _lock:
-        if not _originals:
-            _originals[misc.DebuggingVariable] = misc.DebuggingVariable.call_function
-            misc.DebuggingVariable.call_function = _tell
-            logger = misc.LoggingLoggerVariable
-            _originals[logger] = logger.call_method
-            logger.call_method = _log
+        if _originals:
+            return
+        for kind, name, new in (
+            (misc.DebuggingVariable, "call_function", _tell),
+            (misc.LoggingLoggerVariable, "call_method", _log),
+            (misc.NumpyVariable, "call_function", _draw),
+            (functions.SkipFunctionVariable, "call_function", _ask),
+        ):
+            _originals[kind] = getattr(kind, name)
+            setattr(kind, name, new)
 
 
 def _tell(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
@@ -45,6 +52,30 @@ def _tell(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
     if not keeping.is_tracing:
         return _originals[misc.DebuggingVariable](self, tx, args, kwargs)
     return _beside(tx, self.value, args, kwargs)
+
+
+def _ask(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
+    """Trace a call of `random.random`; PyTorch knows `uniform` and the like."""
+    if keeping.is_tracing and self.value is random.random:
+        return call_random_fn(tx, self.value, args, kwargs)
+    return _originals[functions.SkipFunctionVariable](self, tx, args, kwargs)
+
+
+def _draw(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
+    """Trace a call of a function of `numpy.random` that gives a number."""
+    drawn = getattr(np.random, getattr(self.value, "__name__", ""), None) is self.value
+    constant = all(e.is_python_constant() for e in (*args, *kwargs.values()))
+    if keeping.is_tracing and drawn and constant:
+        before = np.random.get_state()  # noqa: NPY002
+        given = [each.as_python_constant() for each in args]
+        named = {name: each.as_python_constant() for name, each in kwargs.items()}
+        is_number = isinstance(self.value(*given, **named), (int, float))
+        try:
+            if is_number:
+                return call_random_fn(tx, self.value, args, kwargs)
+        finally:
+            np.random.set_state(before)  # noqa: NPY002
+    return _originals[misc.NumpyVariable](self, tx, args, kwargs)
 
 
 def _log(self: Any, tx: Any, name: str, args: Any, kwargs: Any) -> Any:

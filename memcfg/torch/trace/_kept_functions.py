@@ -573,6 +573,10 @@ def applied(function: Function, *args: Any, **kwargs: Any) -> Any:
     return made[0] if call.single else tuple(made)
 
 
+class FunctionRefusedError(ValueError):
+    """A function with side effects does not run on made-up values."""
+
+
 class Keeping(local):
     """How PyTorch's compiler treats functions that it refuses, in one thread.
 
@@ -615,7 +619,7 @@ keeping = Keeping()
 def run_keeping(run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
     """Run a compiled function, and trace it again whenever a function is refused.
 
-    Raises ValueError if that function does not run on made-up values.
+    Raises FunctionRefusedError if that function does not run on made-up values.
     """
     exceptions = torch._dynamo.exc
     while True:
@@ -626,7 +630,7 @@ def run_keeping(run: Callable[..., Any], args: Any, kwargs: Any) -> Any:
             raise
         except exceptions.TorchDynamoException:
             if keeping.failure is not None:
-                raise ValueError(keeping.failure) from None
+                raise FunctionRefusedError(keeping.failure) from None
             if not keeping.keep_refused():
                 raise
 

@@ -12,7 +12,7 @@ from torch._subclasses import FakeTensorMode
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.optim import optimizer as optimizers
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_flatten, tree_leaves, tree_map, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_leaves, tree_unflatten
 
 from memcfg._caller import outside
 from memcfg._first_line import first_line
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 
 _aten = torch.ops.aten
+_TAKES = "It takes the outputs alone: loss=lambda out: cross_entropy(out, targets)"
 _PRODUCTS = {_aten.mm, _aten.addmm, _aten.bmm, _aten.baddbmm}
 _workspaces: dict[torch.device, int] = {}
 
@@ -97,15 +98,22 @@ def _measured_workspace(device: torch.device) -> int:
     return int(left)
 
 
-def key_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
-    """Return a key of the properties of inputs that a loss's bytes depend on."""
+class LossRefusedError(ValueError):
+    """A loss is no function of the outputs that gives a scalar."""
 
-    def properties(each: Any) -> Any:
-        if isinstance(each, torch.Tensor):
-            return (each.dtype, tuple(each.shape), each.stride(), each.device)
-        return each
 
-    return repr(tree_map(properties, (tuple(args), dict(kwargs))))
+class UntracedLossError(ValueError):
+    """The bytes of a loss are unknown, since it or the model needs real tensors."""
+
+    @classmethod
+    def of(cls, error: Exception, shapes: Iterable[Any] = ()) -> UntracedLossError:
+        """Return the error for what code of the user has raised."""
+        told = ", ".join(map(str, shapes))
+        where = f" with outputs of shape {told}" if told else ""
+        return cls(
+            f"the loss cannot be traced{where} ({first_line(error)}): three times the "
+            "bytes of the outputs are reserved for it"
+        )
 
 
 def loss_bytes(
@@ -113,28 +121,32 @@ def loss_bytes(
     loss: Callable[[Any], torch.Tensor],
     args: Sequence[Any],
     kwargs: Mapping[str, Any],
+    shape_of: Callable[[torch.Tensor], tuple[int, ...]] | None = None,
 ) -> int:
     """Return the bytes of a loss beyond a module's outputs and their gradients.
 
     Nothing is computed: the module and the loss run on fake tensors, which live as long
     as real ones would. Tensors that the loss makes are counted; those that it closes
-    over and scratch are not. Raises ValueError if the module cannot be copied, or it or
-    the loss does not run this way.
+    over and scratch are not. `shape_of` gives the inputs other shapes.
+
+    Raises LossRefusedError if the loss gives no scalar, or takes more than the outputs,
+    and UntracedLossError if it or the module does not run this way.
     """
     # A plan of the traced loss would be too low: for a mean of squares it has 4 times
     # the outputs, but eager mode holds 5, since gradients in C++ keep what a graph
     # frees.
     mode = FakeTensorMode(allow_non_fake_inputs=True)
-    twin = faked_module(mode, module)
+    try:
+        twin = faked_module(mode, module)
+    except ValueError as error:
+        raise UntracedLossError.of(error) from error
     with same_numbers(), kept_in_eager(), mode, torch.enable_grad():
-        inputs, by_name = faked(mode, (tuple(args), dict(kwargs)))
+        inputs, by_name = faked(mode, (tuple(args), dict(kwargs)), shape_of)
         try:
             with in_place_of(module, twin):
                 leaves, spec = tree_flatten(twin(*inputs, **by_name))
         except Exception as error:  # the user's code may raise anything
-            raise ValueError(
-                f"the model does not run on these inputs: {first_line(error)}"
-            ) from error
+            raise UntracedLossError.of(error) from error
         given, storages = [], {}
         for at, each in enumerate(leaves):
             if isinstance(each, torch.Tensor):
@@ -145,23 +157,18 @@ def loss_bytes(
         try:
             with LiveStorages(given) as live:
                 made = _gradients(loss, tree_unflatten(leaves, spec), given)
+        except LossRefusedError:
+            raise
         except Exception as error:  # the user's code may raise anything
-            shapes = ", ".join(str(tuple(each.shape)) for each in given)
-            raise ValueError(
-                f"the loss cannot be traced with outputs of shape {shapes}: "
-                f"{first_line(error)}{_hint(error)}"
+            if isinstance(error, TypeError) and "required positional" in str(error):
+                raise LossRefusedError(f"{first_line(error)}. {_TAKES}") from error
+            raise UntracedLossError.of(
+                error, (tuple(e.shape) for e in given)
             ) from error
     own = {each.untyped_storage()._cdata: nbytes_of(each) for each in made}
     planned: int = min(sum(own.values()), sum(storages.values()))
     peak: int = live.peak_bytes
     return max(0, peak - planned)
-
-
-def _hint(error: Exception) -> str:
-    """Return advice on a loss that wants targets; empty if it wants none."""
-    if not isinstance(error, TypeError) or "required positional" not in str(error):
-        return ""
-    return ". It takes the outputs alone: loss=lambda out: cross_entropy(out, targets)"
 
 
 def _gradients(
@@ -170,7 +177,7 @@ def _gradients(
     """Return the gradients that the graph behind the loss takes, in own memory."""
     value = loss(outputs)
     if not isinstance(value, torch.Tensor) or value.numel() != 1:
-        raise TypeError("it gives no scalar")
+        raise LossRefusedError("the loss gives no scalar")
     read = [each for each in leaves if each.requires_grad]
     gradients = torch.autograd.grad(value, read, allow_unused=True)
     made = []
@@ -228,6 +235,8 @@ def optimizer_bytes(optimizer: torch.optim.Optimizer | None) -> int:
     if not isinstance(optimizer, torch.optim.Optimizer):
         kind = type(optimizer).__name__
         raise TypeError(f"optimizer is a torch.optim.Optimizer, not {kind}")
+    if isinstance(optimizer, torch.optim.LBFGS):
+        return _lbfgs_bytes(optimizer)
     # Include parameters that are frozen or were replaced since.
     total = sum(map(nbytes_of, tensors_in(optimizer.state)))
     for group in optimizer.param_groups:
@@ -245,6 +254,22 @@ def optimizer_bytes(optimizer: torch.optim.Optimizer | None) -> int:
             len(each) * nbytes for each, nbytes in zip(alike, made, strict=True)
         )
     return total
+
+
+def _lbfgs_bytes(optimizer: torch.optim.LBFGS) -> int:
+    """Return the bytes that LBFGS holds while a closure runs.
+
+    These are two vectors of all parameters for each step that it remembers, and six for
+    the direction, the gradients of now and before, and differences. A line search has
+    six more: the parameters at its start, and the gradients of points between.
+    """
+    (group,) = optimizer.param_groups
+    own = [each for each in group["params"] if each.requires_grad]
+    whole = sum(rounded(each.nbytes, each.device) for each in own)
+    vectors = 2 * int(group["history_size"]) + 6 + 6 * bool(group["line_search_fn"])
+    numbers = 2 * int(group["history_size"]) + 2  # of one element each
+    device = own[0].device if own else torch.device("cpu")
+    return vectors * whole + numbers * rounded(1, device)
 
 
 def _tried(
@@ -353,7 +378,7 @@ def update_bytes(optimizer: torch.optim.Optimizer | None) -> int | None:
     scratch of ops. Returns None if there is no optimizer, or, with a warning, if the
     bytes are unknown.
     """
-    if optimizer is None:
+    if optimizer is None or isinstance(optimizer, torch.optim.LBFGS):
         return None
     try:
         return _traced(optimizer) + _WRAPPED
