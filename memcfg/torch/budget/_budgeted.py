@@ -66,6 +66,7 @@ if TYPE_CHECKING:
 
 
 _OUTER = "a budgeted model is compiled by memcfg, as planned"
+_ONE_SHAPE = "saved_tensors", "raise"  # values of on_new_shape that plan one
 # what copies and pickles of a budget have of it
 _COPIED = ("_settings", "_optimizer_bytes", "_update_bytes", "_loss", "_own", "_is_on")
 
@@ -130,7 +131,7 @@ class ModelBudget:
         self._unplanned = Unplanned(
             self._settings.limit_bytes, self._settings.spill, meter_of
         )
-        self._shapes: set[Any] = set()  # those that were planned, or tried
+        self._shapes: set[Any] = set()  # of the steps that are planned
         self._why: dict[bool, str] = {}  # not planned, by whether gradients are made
 
     @property
@@ -274,7 +275,7 @@ class ModelBudget:
                 raise error from own
             self._give_up(error)
             return made
-        self._shapes.add(shapes_of(args, kwargs))
+        self._know(args, kwargs)
         self._refuse_second(made)
         return made
 
@@ -312,10 +313,15 @@ class ModelBudget:
                 stacklevel=outside("torch"),
             )
 
+    def _know(self, args: Any, kwargs: Any) -> None:
+        """Record the shapes of a step that is planned."""
+        if self._settings.on_new_shape in _ONE_SHAPE:
+            self._shapes.add(shapes_of(args, kwargs))
+
     def _is_left(self, args: Any, kwargs: Any) -> bool:
         """Return whether a shape is not to be planned, since another was."""
         choice = self._settings.on_new_shape
-        if choice not in ("saved_tensors", "raise"):
+        if choice not in _ONE_SHAPE:
             return False
         shapes = shapes_of(args, kwargs)
         known = [each for each in self._shapes if each[0] == shapes[0]]
@@ -540,7 +546,7 @@ class ModelBudget:
             raise
         if agreement is not None:
             agreement.settle()
-        self._shapes.add(shapes_of(args, kwargs))
+        self._know(args, kwargs)
 
     @property
     def _steps(self) -> list[Step]:
