@@ -234,7 +234,7 @@ class InfeasiblePlanError(ResourceExhaustedError):
         """
         fields = {name: getattr(self, name) for name in self._fields}
         fields["hint"] = f"{self.hint}\n{hint}" if self.hint else hint
-        return InfeasiblePlanError(self.message, **fields)
+        return type(self)(self.message, **fields)
 
     def _text(self) -> str:
         missing = self.smallest_limit_bytes - (self.limit_bytes or 0)

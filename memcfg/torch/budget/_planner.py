@@ -21,6 +21,7 @@ from memcfg.torch.ranks._around import Beside
 from memcfg.torch.spill._stores import SpillRefusedError, Stores
 from memcfg.torch.trace._costs import MeasuredCosts, costs_of
 from memcfg.torch.trace._generator_states import add_states
+from memcfg.torch.trace._infeasible import InfeasibleStepError
 from memcfg.torch.trace._kept_functions import held_bytes
 from memcfg.torch.trace._lstm_layers import add_workspaces
 from memcfg.torch.trace._overhead import workspace_bytes
@@ -387,7 +388,7 @@ class Planner:
         peak: Peak | None,
         traced: Traced,
         overhead: Mapping[str, int],
-    ) -> InfeasiblePlanError:
+    ) -> InfeasibleStepError:
         """Return an error with the smallest limit and the op and module that set it.
 
         The peak is that of the plan that needs the least; None if there is none.
@@ -405,7 +406,7 @@ class Planner:
         limit = self.settings.limit_bytes or 0
         names = ", ".join(name for name, nbytes in overhead.items() if nbytes)
         taken = f", of which {format_bytes(added)} are taken: {names}" if added else ""
-        return InfeasiblePlanError(
+        return InfeasibleStepError(
             f"The {graph.name} does not fit {format_bytes(limit, exact=True)}{taken}."
             f"{where}",
             smallest_limit_bytes=floor,

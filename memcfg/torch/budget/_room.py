@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from memcfg.errors import InfeasiblePlanError
 from memcfg.plan import Alloc, Compute, Free
+from memcfg.torch.trace._infeasible import InfeasibleStepError
 from memcfg.torch.trace._traced import STALE
 from memcfg.units import align_up
 
@@ -47,7 +47,7 @@ class Room:
         )
 
 
-class NoRoomError(InfeasiblePlanError):
+class NoRoomError(InfeasibleStepError):
     """A plan leaves too little room for other passes, and nothing has run.
 
     Parameters
@@ -59,7 +59,7 @@ class NoRoomError(InfeasiblePlanError):
     is_own : bool
         Whether another plan of the refused pass might leave enough room.
     **fields
-        The attributes of `InfeasiblePlanError`.
+        The attributes of `InfeasibleStepError`.
     """
 
     WAYS: ClassVar[str] = (
@@ -71,7 +71,7 @@ class NoRoomError(InfeasiblePlanError):
         "Add the losses and run one backward, run a forward for each backward, or "
         "raise the limit."
     )
-    _fields = (*InfeasiblePlanError._fields, "room", "is_own")
+    _fields = (*InfeasibleStepError._fields, "room", "is_own")
 
     def __init__(
         self, message: str, *, room: Room, is_own: bool, **fields: Any

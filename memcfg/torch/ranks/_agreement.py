@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import distributed
 
-from memcfg.errors import InfeasiblePlanError
+from memcfg.torch.trace._infeasible import InfeasibleStepError
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class Agreement:
     def settle(self, refusal: Exception | None = None) -> None:
         """Tell the other ranks that this one may run, or the error for which it won't.
 
-        Only the first call tells. Raises InfeasiblePlanError, or RuntimeError if the
+        Only the first call tells. Raises InfeasibleStepError, or RuntimeError if the
         bytes are not known, if this rank may run and another may not.
         """
         if self._is_settled:
@@ -54,7 +54,7 @@ class Agreement:
                 f"rank {rank} cannot run this step, so no rank does: the error of that "
                 "rank says why"
             )
-        raise InfeasiblePlanError(
+        raise InfeasibleStepError(
             f"Rank {rank} has no plan of this step within its limit, so no rank runs "
             f"it. It needs at least {format_bytes(needed, exact=True)}.",
             smallest_limit_bytes=needed,
