@@ -29,6 +29,7 @@ LAYERS = [
         "_caller",
         "_checks",
         "_first_line",
+        "_frames",
         "_missing",
         "_terminal",
         "_version",
@@ -338,6 +339,7 @@ TORCH_ROOMS = {
     "saved": {"limit", "trace", "spill"},
     "budget": {"limit", "trace", "spill", "ranks", "saved"},
     "estimate": {"trace", "budget"},
+    "integrations": {"trace", "budget", "estimate"},
 }
 
 

@@ -10,6 +10,7 @@ from collections import Counter
 
 import pytest
 import torch
+from torch.multiprocessing.reductions import StorageWeakRef
 
 import memcfg.torch as mt
 from memcfg.errors import InfeasiblePlanError
@@ -131,6 +132,23 @@ def test_a_backend_keeps_nothing_of_a_model_that_dies(tmp_path):
     assert module() is None
     assert held() == before
     assert of_memcfg() <= known  # what other tests left may die meanwhile
+
+
+def test_outputs_of_a_first_step_die_with_their_variables():
+    """Errors of limits that were tried do not keep the frames that returned them."""
+    model = network()
+    floor = mt.estimate(model, (X,), times="nominal").floor_bytes
+    mt.budget(model, floor, times="nominal")
+    gc.collect()
+    gc.disable()
+    try:
+        made = model(X)
+        held = StorageWeakRef(made.untyped_storage())
+        made.sum().backward()
+        del made
+        assert held.expired()
+    finally:
+        gc.enable()
 
 
 def test_backward_runs_when_what_was_budgeted_has_died(tmp_path):

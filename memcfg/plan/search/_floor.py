@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from memcfg._frames import without_frames
 from memcfg.errors import InfeasiblePlanError, MemcfgError
 from memcfg.units import ALIGNMENT, align_up
 
@@ -60,7 +61,7 @@ class Floor:
         try:
             plan = self.planned[limit] = self._plan(self._graph, limit)
         except self._refusals as error:
-            self.refused[limit] = error
+            self.refused[limit] = without_frames(error)
             return None
         return plan
 

@@ -19,6 +19,7 @@ from torch.nn.parameter import is_lazy
 
 from memcfg._caller import outside
 from memcfg._checks import named_arguments
+from memcfg._frames import without_frames
 from memcfg.errors import InfeasiblePlanError, MemcfgError
 from memcfg.torch.budget._boxed import Title, boxed
 from memcfg.torch.budget._checked_arguments import checked_policy
@@ -445,7 +446,7 @@ class Compilation:
                 made = _made(make, module, inputs)
             except (MemcfgError, SpillRefusedError, OSError) as error:
                 # if it has layers, the ops of their steps may still fit
-                refused.append(error)
+                refused.append(without_frames(error))
                 if not self._has_layers:
                     break
             except StopAfterPlanning:
