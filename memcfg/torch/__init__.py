@@ -20,6 +20,7 @@ from memcfg.torch.budget._budgeted import (
     get_budget,
 )
 from memcfg.torch.estimate._estimate import estimate, export
+from memcfg.torch.estimate._fitting_batch import largest_batch
 from memcfg.torch.limit._cpu_limit import (
     cpu_pool,
     get_memory_info,
@@ -31,8 +32,10 @@ from memcfg.torch.limit._module_tags import tag
 from memcfg.torch.limit._out_of_memory import OutOfMemoryError
 from memcfg.torch.saved._saved_report import SavedCodingEntry, SavedTensorsReport
 from memcfg.torch.saved._saved_tensors import SavedTensors, saved_tensors
+from memcfg.torch.trace._infeasible import InfeasibleStepError
 
 __all__ = [
+    "InfeasibleStepError",
     "ModelBudget",
     "OutOfMemoryError",
     "SavedCodingEntry",
@@ -46,6 +49,7 @@ __all__ = [
     "export",
     "get_budget",
     "get_memory_info",
+    "largest_batch",
     "limit_cpu",
     "reset_memory_stats",
     "saved_tensors",

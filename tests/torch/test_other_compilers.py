@@ -7,6 +7,7 @@ from functools import partial
 
 import pytest
 import torch
+from torch.utils.flop_counter import FlopCounterMode
 from torch_allocations import pool_peak
 
 import memcfg.torch as mt
@@ -133,6 +134,21 @@ def test_the_environments_switch_is_an_error(pooled, monkeypatch):
         run(x)
     with pytest.raises(RuntimeError, match="TORCHDYNAMO_DISABLE"):
         mt.budget(network(), "1GiB", example=(x,), times="nominal")
+
+
+def test_a_mode_under_which_pytorch_traces_nothing_is_named(pooled):
+    run, x, _ = pooled
+    with (
+        FlopCounterMode(display=False),
+        pytest.raises(
+            RuntimeError, match=r"under FlopCounterMode; take the budget off"
+        ),
+    ):
+        run(x)
+    run(x).sum().backward()
+    with FlopCounterMode(display=False) as counted:
+        mt.budget(run, None)(x)
+    assert counted.get_total_flops() > 0
 
 
 def test_another_backend_is_an_error(pooled):

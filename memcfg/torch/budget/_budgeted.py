@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import gc
 import inspect
-import math
 import warnings
 from types import CodeType, MethodType
 from typing import TYPE_CHECKING, Any
@@ -24,6 +23,7 @@ from memcfg.torch.budget._checked_arguments import (
     check_fits,
     check_module,
     checked_example,
+    checked_limit,
     checked_on_new_shape,
     checked_policy,
 )
@@ -48,12 +48,13 @@ from memcfg.torch.ranks._fully_sharded import FullySharded, is_sharded
 from memcfg.torch.saved._unplanned import Unplanned, shapes_of
 from memcfg.torch.spill._stores import spill_of
 from memcfg.torch.trace._fakes import is_faking, state_of
+from memcfg.torch.trace._infeasible import InfeasibleStepError
 from memcfg.torch.trace._overhead import (
     optimizer_bytes,
     stepped_by,
     update_bytes,
 )
-from memcfg.units import format_bytes, parse_bytes
+from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
     import os
@@ -114,6 +115,9 @@ class ModelBudget:
         self._own = own._own if isinstance(own, ModelBudget) else own
         self._is_on = True
         self._start(module)
+
+    # called with the error and the inputs of a step that no plan fits; may raise
+    on_refusal: Callable[[InfeasibleStepError, Any, Any], None] | None = None
 
     def _start(self, module: nn.Module) -> None:
         """Discard all plans, and run a model from now on."""
@@ -225,6 +229,15 @@ class ModelBudget:
         """
         if is_faking():
             return self._plain(*args, **kwargs)
+        try:
+            return self._agreed(args, kwargs)
+        except InfeasibleStepError as error:
+            if self.on_refusal is not None:
+                self.on_refusal(error, args, kwargs)
+            raise
+
+    def _agreed(self, args: Any, kwargs: Any) -> Any:
+        """Run a step if all ranks may run it."""
         module = self.module  # alive until the end of the call
         wrapper = self._wrapper_of(module)
         agreement = wrapper.agreement
@@ -813,7 +826,7 @@ def budget(
             )
     spill = spill_of(spill_to, spill_limit, lane_bandwidth, inductor=inductor)
     settings = Settings(
-        _limit_bytes(limit),
+        checked_limit(limit),
         checked_policy(policy),
         times,
         inductor,
@@ -827,16 +840,6 @@ def budget(
         made.plan(args, kwargs)
     made._put_on()
     return model
-
-
-def _limit_bytes(limit: float | str) -> int | None:
-    """Return the bytes of a limit, or None if it is infinite."""
-    if isinstance(limit, float) and limit == math.inf:
-        return None
-    limit_bytes = parse_bytes(limit)  # type: ignore[arg-type] # which it checks
-    if limit_bytes == 0:
-        raise ValueError("a limit is more than 0 bytes; math.inf is no limit")
-    return limit_bytes
 
 
 @named_arguments

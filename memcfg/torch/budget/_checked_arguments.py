@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +13,7 @@ from torch.nn.parameter import is_lazy
 from memcfg import plan as plans
 from memcfg._checks import check_policy, unknown
 from memcfg.plan.search._auto import Auto
+from memcfg.units import parse_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,6 +25,16 @@ if TYPE_CHECKING:
 # An allocator gives each tensor its own bytes, so holes of an arena do not count.
 ALLOCATED = Auto(places=False)
 ON_NEW_SHAPE = "bucket", "replan", "saved_tensors", "raise"
+
+
+def checked_limit(limit: float | str) -> int | None:
+    """Return the bytes of a limit, or None if it is infinite."""
+    if isinstance(limit, float) and limit == math.inf:
+        return None
+    limit_bytes = parse_bytes(limit)  # type: ignore[arg-type] # which it checks
+    if limit_bytes == 0:
+        raise ValueError("a limit is more than 0 bytes; math.inf is no limit")
+    return limit_bytes
 
 
 def checked_policy(policy: Policy | None) -> Policy:

@@ -20,7 +20,10 @@ import torch
 from torch._dynamo.eval_frame import reset_code
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
-from torch.utils._python_dispatch import _disable_current_modes
+from torch.utils._python_dispatch import (
+    _disable_current_modes,
+    _get_current_dispatch_mode_stack,
+)
 from torch.utils._pytree import tree_leaves
 
 from memcfg._caller import outside
@@ -64,7 +67,14 @@ class UntracedError(RuntimeError):
     """PyTorch tried to run a model without tracing it."""
 
     def __init__(self) -> None:
-        super().__init__(f"a budgeted model runs only as planned: {SETTINGS}")
+        modes = {type(e).__name__ for e in _get_current_dispatch_mode_stack()}
+        why = SETTINGS
+        if modes:
+            why = (
+                f"PyTorch traces nothing under {', '.join(sorted(modes))}; take the "
+                "budget off meanwhile, by budget(model, None)"
+            )
+        super().__init__(f"a budgeted model runs only as planned: {why}")
 
 
 class UnplannedError(ValueError):

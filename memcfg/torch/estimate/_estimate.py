@@ -145,7 +145,7 @@ def estimate(
     """
     inputs = checked_example(example, example_kwargs)
     check_fits(model, inputs, optimizer, loss)
-    planner, step = _traced(None, model, inputs, times, optimizer, loss)
+    planner, step = traced_step(None, model, inputs, times, optimizer, loss)
     costs = planner.shared.costs
     eager = eager_bytes(
         model,
@@ -205,11 +205,11 @@ def export(
     """
     inputs = checked_example(example, example_kwargs)
     check_fits(model, inputs, loss=loss)
-    _, step = _traced(loss, model, inputs, times)
+    _, step = traced_step(loss, model, inputs, times)
     write_atomically(Path(path), (step.traced.graph.to_json().encode(),))
 
 
-def _traced(
+def traced_step(
     computed: Callable[[Any], torch.Tensor] | None,
     model: nn.Module,
     inputs: tuple[Sequence[Any], Mapping[str, Any]],
