@@ -433,6 +433,7 @@ class ModelBudget:
     def _checked(self, key: _Key, args: Any, kwargs: Any) -> Any:
         """Run the compiled model, and check that it ran a planned step."""
         before = self._shared.passes.count
+        planned = self._planners[key].planned.total()
         try:
             made = self._runs[key].unwrapped(args, kwargs)
         except UntracedError:  # PyTorch may never trace this code again
@@ -443,6 +444,8 @@ class ModelBudget:
             self._planners[key].steps.clear()
             self._warn_of_traces()
             made = self._runs[key].unwrapped(args, kwargs)
+        if self._planners[key].planned.total() != planned:
+            gc.collect()  # cycles of the trace hold this frame, and with it the outputs
         if self._shared.passes.count == before and not self._is_given(
             made, (args, kwargs)
         ):

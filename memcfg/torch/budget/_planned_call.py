@@ -67,7 +67,9 @@ class UntracedError(RuntimeError):
     """PyTorch tried to run a model without tracing it."""
 
     def __init__(self) -> None:
-        modes = {type(e).__name__ for e in _get_current_dispatch_mode_stack()}
+        modes = {
+            type(e).__name__.lstrip("_") for e in _get_current_dispatch_mode_stack()
+        }
         why = SETTINGS
         if modes:
             why = (
