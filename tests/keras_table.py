@@ -124,6 +124,17 @@ def page():
         "its place, show how far names behave alike.",
         "",
         textwrap.fill(
+            "What `memcfg.nn` lacks also trains in Keras itself: with its PyTorch "
+            "backend, a Keras model is a `torch.nn.Module`, and "
+            '`memcfg.torch.budget(model, "1GiB")` keeps `fit`, `evaluate`, `predict`, '
+            "callbacks and saving within a budget, if PyTorch traces the model as one "
+            "graph ([how](torch.md#loops-of-other-libraries)).",
+            88,
+            break_long_words=False,
+            break_on_hyphens=False,
+        ),
+        "",
+        textwrap.fill(
             "Sections: [methods](#methods), "
             "[unsupported arguments](#unsupported-arguments), "
             + ", ".join(

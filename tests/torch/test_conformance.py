@@ -1,0 +1,86 @@
+"""Ten models of `bench_conformance.py`: their bits, and their peaks within limits."""
+
+from __future__ import annotations
+
+import copy
+from importlib.util import find_spec
+
+import pytest
+import torch
+from conformance import cases, loss_of
+from torch.utils._pytree import tree_leaves
+from torch_allocations import rounded
+
+import memcfg.torch as mt
+
+pytestmark = pytest.mark.filterwarnings("ignore")  # of the libraries, and of PyTorch
+SHARE = 0.7  # of eager's peak, or else the floor
+MODELS = (
+    "own/resnet",
+    "own/vision_transformer",
+    "own/mixture",
+    "timm/test_efficientnet",
+    "timm/convnext_atto",
+    "torchvision/squeezenet1_1",
+    "transformers/bert_classes",
+    "transformers/llama",
+    "transformers/t5",
+    "diffusers/dit",
+)
+
+
+def step(model, inputs):
+    """One step without an update: the loss, the gradients and the buffers."""
+    for each in model.parameters():
+        each.grad = None
+    torch.manual_seed(1)
+    args, kwargs = inputs
+    made = model(*args, **kwargs)  # which lives until the step ends
+    loss = loss_of(made)
+    loss.backward()
+    return [loss.detach(), *(e.grad for e in model.parameters()), *model.buffers()]
+
+
+def peak_bytes(model, inputs):
+    """The state, the inputs, and what a step adds at most, as the pool counts."""
+    for each in model.parameters():
+        each.grad = None
+    before = mt.get_memory_info()["current"]
+    mt.reset_memory_stats()
+    step(model, inputs)
+    added = mt.get_memory_info()["peak"] - before
+    leaves = (*model.parameters(), *model.buffers(), *tree_leaves(inputs))
+    storages = {
+        each.untyped_storage()._cdata: each.untyped_storage().nbytes()
+        for each in leaves
+        if isinstance(each, torch.Tensor)
+    }
+    return added + sum(map(rounded, storages.values()))
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_a_model_trains_within_its_limit_to_eagers_bits(name, pool):
+    library = name.partition("/")[0]
+    if library != "own" and find_spec(library) is None:
+        pytest.skip(f"needs {library}: tox run -e parity")
+    case = cases(library)[name]
+    eager = case.build().train()
+    inputs = case.inputs()
+    model = copy.deepcopy(eager)
+    wanted = [None if e is None else e.clone() for e in step(eager, inputs)]
+    step(eager, inputs)
+    peak = peak_bytes(eager, inputs)
+    args, kwargs = inputs
+    told = mt.estimate(copy.deepcopy(model), args, example_kwargs=kwargs, loss=loss_of)
+    assert told.eager_bytes == pytest.approx(peak, rel=0.01)
+    limit = max(int(SHARE * peak), told.floor_bytes)
+    mt.budget(model, limit, loss=loss_of)
+    found = step(model, inputs)
+    assert all(
+        one is other if one is None or other is None else torch.equal(one, other)
+        for one, other in zip(found, wanted, strict=True)
+    )
+    del found, wanted
+    for _ in range(2):  # the second is measured, and the third planned again
+        step(model, inputs)
+    assert peak_bytes(model, inputs) <= limit
