@@ -36,7 +36,7 @@ _COMMANDS = {  # modules of memcfg.commands
     "timeline": "_plans",
     "devices": "_listing",
     "run": "_scripts",
-    "torch": "_torch_steps",
+    "torch": "estimation._torch_steps",
     "compress": "deployment._compressing",
     "predict": "deployment._predicting",
     "demo": "_demo",
