@@ -29,6 +29,7 @@ __all__ = ["Discards", "choose_discards"]
 _PAGE = mmap.PAGESIZE
 _RATE = 1e9  # bytes per second at which a system gives zeroed pages to one thread
 _PART = 0.01  # of the predicted time of a run that taking pages again may add
+_LEAST = 0.5  # of the bytes of the results; fewer hardly make a process smaller
 
 _Span = tuple[int, int]  # offset in the arena and bytes
 
@@ -46,9 +47,11 @@ def choose_discards(
     """Return which pages go back before the first op that writes one of `results`.
 
     They are at most `nbytes`, those of the results, and at most as many as can be taken
-    again in a hundredth of the predicted time. None if there are none.
+    again in a hundredth of the predicted time. None if they are less than half of the
+    results: each run would take pages again for a process that is hardly smaller.
     """
     most = min(nbytes, int(_PART * _RATE * plan.elapsed_seconds)) // _PAGE * _PAGE
+    least = _LEAST * nbytes
     first = next(
         (
             index
@@ -58,7 +61,7 @@ def choose_discards(
         ),
         None,
     )
-    if first is None or not most:
+    if first is None or not most or most < least:
         return None
     usage = Usage(graph, plan)
     written: set[_Span] = set()
@@ -74,7 +77,9 @@ def choose_discards(
         if most:
             chosen.append((begin, min(size, most)))
             most -= chosen[-1][1]
-    return Discards(first, tuple(chosen)) if chosen else None
+    if not chosen or sum(size for _, size in chosen) < least:
+        return None
+    return Discards(first, tuple(chosen))
 
 
 def _written(usage: Usage) -> Iterator[_Span]:
