@@ -155,14 +155,17 @@ def resident(process):
     ("samples", "width", "epochs"),
     [(2_000, 4096, 2), pytest.param(25_000, 1024, 4, marks=pytest.mark.slow)],
 )
-def test_another_process_sees_no_byte_above_the_budget(samples, width, epochs):
+def test_another_process_sees_the_budget_and_objects(samples, width, epochs):
     """A cache of all samples, 10^5 with those of later epochs, would take more.
 
-    Objects of the interpreter are outside of the budget: plans, and those that stand
-    for the elements that the cache keeps.
+    The pool counts exactly, and is never above the budget. Objects of the interpreter
+    are outside of it, and Linux shows them as well: plans, and for each element that
+    the cache keeps its arrays' objects, its tuples, and its notes, 1.3 KB as counted by
+    tracemalloc and rounded up to what the heap takes.
     """
     limit = 24 << 20
-    others = (2 << 20) + limit // (width * 4) * 1536
+    of_plans, of_an_element = 2 << 20, 1536
+    others = of_plans + limit // (width * 4) * of_an_element
     assert samples * width * 4 > limit + others
     command = [
         sys.executable,
