@@ -750,26 +750,35 @@ def test_the_largest_batch_is_the_measured_one(tenths):
             mc.config.set_memory_limit("CPU:0", None)
 
 
-def test_a_batch_16_times_too_large_ends_with_the_accuracy_of_one_that_fits():
-    x, teacher = numbers(2048, 20), numbers(20, 4, seed=3)
+@pytest.mark.parametrize(
+    ("epochs", "width", "rate", "limit"),
+    [
+        (4, 16, 0.05, "16KiB"),
+        pytest.param(8, 64, 0.01, "128KiB", marks=pytest.mark.slow),
+    ],
+)
+def test_a_batch_16_times_too_large_ends_with_the_accuracy_of_one_that_fits(
+    epochs, width, rate, limit
+):
+    x, teacher = numbers(256 * epochs, 20), numbers(20, 4, seed=3)
     y = (x @ teacher).argmax(1)
 
     def train(limit, batch_size):
         nn.set_random_seed(2)
-        hidden = [nn.Dense(64, activation="relu") for _ in range(2)]
+        hidden = [nn.Dense(width, activation="relu") for _ in range(2)]
         model = nn.Sequential([nn.Input((20,)), *hidden, nn.Dense(4)])
-        model.compile(nn.optimizers.Adam(0.01), cross_entropy(), metrics=["accuracy"])
+        model.compile(nn.optimizers.Adam(rate), cross_entropy(), metrics=["accuracy"])
         mc.config.set_memory_limit("CPU:0", limit)
         size = batch_size or 16 * model.largest_batch()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FallbackWarning)
-            history = model.fit(x, y, batch_size=size, epochs=8, verbose=0, seed=1)
+            history = model.fit(x, y, batch_size=size, epochs=epochs, verbose=0, seed=1)
         accuracy = model.evaluate(x, y, batch_size=16, verbose=0)[1]
         model.close()
         mc.config.set_memory_limit("CPU:0", None)
         return size, accuracy, history
 
-    size, accuracy, told = train("128KiB", None)
+    size, accuracy, told = train(limit, None)
     _, expected, plain = train(None, size)
     assert size >= 256
     assert plain.fallbacks == []
