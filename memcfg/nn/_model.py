@@ -1927,6 +1927,7 @@ class Model(FixedAttributes, Configured):
         external_data: bool | None = None,
         quantize: str | None = None,
         calibration_data: Any = None,
+        reduce_range: bool = False,
     ) -> None:
         """Write what `predict` computes to an ONNX file, for other runtimes.
 
@@ -1953,6 +1954,9 @@ class Model(FixedAttributes, Configured):
             weights with a scale for each channel, inputs with one scale.
         calibration_data : array_like or sequence of them, optional
             Samples as `predict` takes them, from which the scales of inputs follow.
+        reduce_range : bool, default False
+            Whether the weights of ``quantize="int8"`` are integers from -64 to 64, of
+            which runtimes add two products in 16 bits without saturation.
 
         Raises
         ------
@@ -2011,6 +2015,7 @@ class Model(FixedAttributes, Configured):
                 external_data=external_data,
                 quantized=quantize,
                 calibration_data=calibration_data,
+                reduce_range=reduce_range,
             )
 
     @takes_arguments

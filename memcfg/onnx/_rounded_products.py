@@ -98,7 +98,12 @@ def _join(emitter: Emitter, product: Node, normalization: Node) -> None:
     product.outputs = normalization.outputs
 
 
-def quantize(emitter: Emitter, ranges: Mapping[int, tuple[float, float]]) -> int:
+def quantize(
+    emitter: Emitter,
+    ranges: Mapping[int, tuple[float, float]],
+    *,
+    reduce_range: bool = False,
+) -> int:
     """Have products read int8; return the number of them.
 
     Parameters
@@ -107,6 +112,10 @@ def quantize(emitter: Emitter, ranges: Mapping[int, tuple[float, float]]) -> int
         The nodes, which are changed.
     ranges : mapping of int to (float, float)
         The smallest and the largest number of each tensor of `quantized_inputs`.
+    reduce_range : bool, default False
+        Whether weights are integers from -64 to 64, not to 127. The sum of two products
+        by numbers of 0 to 255 is then one of 16 bits, in which processors without VNNI
+        add them.
 
     Returns
     -------
@@ -125,7 +134,8 @@ def quantize(emitter: Emitter, ranges: Mapping[int, tuple[float, float]]) -> int
                 rounded[x] = _of_input(emitter, nodes, x, ranges)
             name, scale = rounded[x]
             if weight not in weights:
-                weights[weight] = _of_weight(emitter, nodes, node, weight)
+                largest = 64 if reduce_range else 127
+                weights[weight] = _of_weight(emitter, nodes, node, weight, largest)
             kernel, scales = weights[weight]
             node.inputs = [name, kernel]
             if bias:
@@ -161,7 +171,7 @@ def _of_input(
 
 
 def _of_weight(
-    emitter: Emitter, nodes: list[Node], node: Node, weight: str
+    emitter: Emitter, nodes: list[Node], node: Node, weight: str, largest: int
 ) -> tuple[str, Array]:
     stored = emitter.arrays[weight]
     axis = _CHANNEL[node.type] % len(stored.shape)
@@ -169,7 +179,8 @@ def _of_weight(
     value = stored.read()
     most = np.abs(value).max(axis=others)
     along = [-1 if i == axis else 1 for i in range(len(stored.shape))]
-    largest = 7 if _on_grid(value, (most / 7).reshape(along)) else 127
+    if _on_grid(value, (most / 7).reshape(along)):
+        largest = 7
     scales = np.maximum(most / largest, _LEAST).astype(np.float32)
     wide = scales.reshape(along)
 

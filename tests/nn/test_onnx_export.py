@@ -182,6 +182,26 @@ def test_integers_of_a_model_are_those_of_the_file(tmp_path, dtype, largest, pro
         np.testing.assert_allclose(own * steps, weight, rtol=1e-5, atol=1e-7)
 
 
+@pytest.mark.parametrize(("dtype", "largest"), [(None, 64), ("int8", 64), ("int4", 7)])
+def test_weights_of_7_bits(tmp_path, dtype, largest):
+    layers = [nn.Conv2D(6, 3, activation="relu"), nn.Flatten(), nn.Dense(5)]
+    model = nn.Sequential([nn.Input((5, 5, 3)), *layers])
+    if dtype is not None:
+        model = mc.compression.quantize(model, dtype)
+    path, x = tmp_path / "m.onnx", samples(model, 40)
+    model.export(path, quantize="int8", calibration_data=x[0], reduce_range=True)
+    stored = [
+        onnx.numpy_helper.to_array(each)
+        for each in onnx.load(path).graph.initializer
+        if each.data_type == onnx.TensorProto.INT8 and len(each.dims) > 1
+    ]
+    assert [np.abs(each).max() for each in stored] == [largest] * 2
+    (found,), (expected,) = reference(path, *x), predicted(model, x)
+    assert 0 < np.abs(found - expected).max() < 0.04 * np.abs(expected).max()
+    again = predicted(nn.models.from_onnx(path), x)[0]
+    assert np.abs(again - found).max() < 0.02 * np.abs(found).max()
+
+
 def test_calibration_stays_within_the_limit(tmp_path):
     (cpu,) = mc.config.list_physical_devices("CPU")
     del cpu
@@ -197,6 +217,8 @@ ARGUMENTS = [
     ({"quantize": "int4"}, ValueError, "None or 'int8', got 'int4'"),
     ({"quantize": "int8"}, ValueError, "needs calibration_data"),
     ({"calibration_data": [1.0]}, ValueError, "needs calibration_data"),
+    ({"reduce_range": True}, ValueError, "reduce_range=True needs quantize='int8'"),
+    ({"reduce_range": 1}, TypeError, "reduce_range is True or False"),
     ({"batch_size": 0}, ValueError, "batch_size"),
     ({"lengths": 4}, ValueError, "lengths is for axes of None"),
     (

@@ -105,11 +105,57 @@ def test_an_op_computes_the_same_there_and_when_it_comes_back(name, tmp_path):
     assert_same(predicted(from_onnx(path), x), expected)
 
 
-def test_int8_is_computed_there_as_it_is_read_here(tmp_path):
+def sums_there(path, x, kernel):
+    """The products of unsigned by signed numbers of 8 bits, by onnxruntime."""
+    x, kernel = np.asarray(x, np.uint8), np.asarray(kernel, np.int8)
+    info, kinds = onnx.helper.make_tensor_value_info, onnx.TensorProto
+    graph = onnx.helper.make_graph(
+        [onnx.helper.make_node("MatMulInteger", ["x", "kernel"], ["y"])],
+        "g",
+        [info("x", kinds.UINT8, x.shape)],
+        [info("y", kinds.INT32, (len(x), kernel.shape[1]))],
+        [onnx.numpy_helper.from_array(kernel, "kernel")],
+    )
+    opsets = [onnx.helper.make_opsetid("", 20)]
+    onnx.save(onnx.helper.make_model(graph, opset_imports=opsets, ir_version=9), path)
+    return runtime(path, x)[0]
+
+
+def saturated(x, kernel):
+    """The same in pairs of 16 bits, as vpmaddubsw adds them without VNNI."""
+    products = np.asarray(x, int)[:, :, None] * np.asarray(kernel, int)
+    pairs = products.reshape(len(x), -1, 2, products.shape[-1]).sum(2)
+    return np.clip(pairs, -(2**15), 2**15 - 1).sum(1)
+
+
+def saturates(path):
+    x, kernel = np.full((1, 64), 255), np.full((64, 16), 127)
+    return not np.array_equal(sums_there(path, x, kernel), x @ kernel)
+
+
+@pytest.mark.parametrize("largest", [64, 127])
+def test_sums_of_integers_there_are_exact_or_saturate(largest, tmp_path):
+    random, path = np.random.default_rng(3), tmp_path / "m.onnx"
+    x = random.integers(200, 256, (4, 64))
+    kernel = random.integers(largest // 2, largest + 1, (64, 16))
+    found = sums_there(path, x, kernel)
+    exact = largest == 64 or not saturates(path)
+    np.testing.assert_array_equal(
+        found, (x @ kernel) if exact else saturated(x, kernel)
+    )
+    assert np.array_equal(x @ kernel, saturated(x, kernel)) == (largest == 64)
+
+
+@pytest.mark.parametrize("reduce_range", [False, True])
+def test_int8_is_computed_there_as_it_is_read_here(reduce_range, tmp_path):
     model, path = make_small_cnn(), tmp_path / "m.onnx"
     x = samples(model, 64)
-    model.export(path, quantize="int8", calibration_data=x[0])
-    (there,), (here,) = runtime(path, *x), predicted(from_onnx(path), x)
+    model.export(
+        path, quantize="int8", calibration_data=x[0], reduce_range=reduce_range
+    )
+    optimized = reduce_range or not saturates(tmp_path / "sums.onnx")
+    (there,) = runtime(path, *x, optimized=optimized)
+    (here,) = predicted(from_onnx(path), x)
     (exact,) = predicted(model, x)
     scale = np.abs(exact).max()
     # Sums of integers are exact; a tie between two roundings may go either way.

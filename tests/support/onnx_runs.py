@@ -28,13 +28,19 @@ def reference(path: Path, *inputs: Any, checked: bool = True) -> list[Any]:
     return ReferenceEvaluator(model).run(None, feeds)
 
 
-def runtime(path: Path, *inputs: Any) -> list[Any]:
-    """The outputs of a file by onnxruntime."""
+def runtime(path: Path, *inputs: Any, optimized: bool = True) -> list[Any]:
+    """The outputs of a file by onnxruntime, with or without its joined kernels."""
     import onnxruntime
 
     onnxruntime.set_default_logger_severity(4)
     onnx.checker.check_model(str(path), full_check=True)
-    session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+    options = onnxruntime.SessionOptions()
+    if not optimized:
+        level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+        options.graph_optimization_level = level
+    session = onnxruntime.InferenceSession(
+        path, options, providers=["CPUExecutionProvider"]
+    )
     names = [each.name for each in session.get_inputs()]
     return session.run(None, dict(zip(names, inputs, strict=True)))
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg._caller import outside
+from memcfg._checks import flag
 from memcfg.errors import GraphError
 from memcfg.nn._argument_checks import integer
 from memcfg.nn.layers._layer import LENGTHS
@@ -47,6 +48,7 @@ def export_onnx(
     external_data: bool | None,
     quantized: str | None,
     calibration_data: Any,
+    reduce_range: bool,
 ) -> None:
     """Write the inference of a built model."""
     model._require_built_in_steps("export")
@@ -57,6 +59,9 @@ def export_onnx(
             "quantize='int8' needs calibration_data, samples as predict takes them, "
             "and nothing else does"
         )
+    reduce_range = flag(reduce_range, "reduce_range")
+    if reduce_range and quantized is None:
+        raise ValueError("reduce_range=True needs quantize='int8'")
     path = os.fspath(filepath)
     if not path.endswith(".onnx"):
         raise ValueError(f"the name of an ONNX file ends in '.onnx', got {path!r}")
@@ -76,7 +81,8 @@ def export_onnx(
         wanted = quantized_inputs(emitter)
         spec = TraceSpec(model.name, network)
         tensors = list(dict.fromkeys(wanted.values()))
-        quantize(emitter, _ranges(model, spec, given, tensors, calibration_data))
+        ranges = _ranges(model, spec, given, tensors, calibration_data)
+        quantize(emitter, ranges, reduce_range=reduce_range)
     write_file(emitter, path, model.name, external_data=external_data)
 
 
