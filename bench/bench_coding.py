@@ -210,10 +210,12 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--clock", choices=CLOCKS, default="wall")
     parser.add_argument("--coders", nargs="+", default=["none", "huffman", "range"])
+    parser.add_argument("--networks", nargs="+", default=list(NETWORKS))
     parser.add_argument("--output", type=Path, help="write the results as JSON")
     options = parser.parse_args()
     results, totals = [], {}
-    for network, layers in NETWORKS.items():
+    for network in options.networks:
+        layers = NETWORKS[network]
         for coder in options.coders:
             rows = []
             for layer, row in layers.items():
@@ -225,7 +227,8 @@ def main() -> None:
                 print(
                     f"{network:<8} {layer:<8} {coder:<8} {found['nbytes']:>9} bytes, "
                     f"{off:+6.2%} of the formula, decoded at "
-                    f"{found['decode_gigabytes_per_second']:6.2f} GB/s"
+                    f"{found['decode_gigabytes_per_second']:6.2f} GB/s",
+                    flush=True,
                 )
                 if coder == "huffman" and abs(off) > 0.04:
                     raise SystemExit("not within 4 % of the formula")

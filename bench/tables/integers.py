@@ -1,38 +1,48 @@
-"""The table of products with 8-bit integers, from the committed results."""
+"""The table of kernels of 8 and 4 bits, from the committed results."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
-RESULTS = Path(__file__).resolve().parents[1] / "results" / "integers.json"
-HEAD = """| rows × inputs × units | float32 | int8 | times as fast | memory | error |
-| --- | ---: | ---: | ---: | ---: | ---: |
+RESULTS = Path(__file__).resolve().parents[1] / "results"
+FILES = {"with": "integers.json", "without": "integers_without_vnni.json"}
+HEAD = """| inputs × units | rows | float32 | int8, times as fast | memory | error \
+| int4, times as fast | memory | error |
+| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 """
 
 
 def row(result: dict) -> str:
     seconds, peak = result["seconds"], result["peak_bytes"]
     cells = [
-        f"{result['rows']} × {result['inputs']} × {result['units']}",
-        *(f"{1e3 * seconds[each]:.3f} ms" for each in ("float32", "int8")),
-        f"**{seconds['float32'] / seconds['int8']:.1f}**",
-        f"{peak['int8'] / peak['float32']:.2f}",
-        f"{result['error']:.3f}",
+        result["network"],
+        str(result["rows"]),
+        f"{1e3 * seconds['float32']:.2f} ms",
     ]
+    for name, error in result["errors"].items():
+        cells.append(f"**{seconds['float32'] / seconds[name]:.2f}**")
+        cells.append(f"{peak[name] / peak['float32']:.2f}")
+        cells.append(f"{error:.3f}")
+    cells += [""] * (HEAD.splitlines()[0].count("|") - 1 - len(cells))
     return "| " + " | ".join(cells) + " |\n"
 
 
-def table(path: Path = RESULTS) -> str:
+def part(name: str, file: str) -> str:
     """Return the table of a file of results, as Markdown."""
-    document = json.loads(path.read_text(encoding="utf-8"))
+    document = json.loads((RESULTS / file).read_text(encoding="utf-8"))
     place = document["environment"]
-    text = HEAD + "".join(map(row, document["results"]))
-    text += f"""
-Medians of one thread; errors are the largest, in standard deviations of results.
-{place["processor"]}, {place["cores"]} cores, {place["date"]}, load
-{place["load"]:.1f}.
-"""
+    text = f"{name.capitalize()} VNNI ({place['processor']}):\n\n"
+    text += HEAD + "".join(map(row, document["results"]))
+    threads, clock = place.get("threads", "automatic"), place.get("clock", "wall")
+    text += f"\nThreads: {threads}, clock: {clock}, {place['date']}, load "
+    text += f"{place['load']:.1f}.\n"
     if place["load"] > 1:
         text += "Times are provisional: others used the machine.\n"
-    return text
+    return text + "\n"
+
+
+def table() -> str:
+    """Return the tables of all results, as Markdown."""
+    text = "".join(part(*each) for each in FILES.items())
+    return f"{text}Errors are the largest, in standard deviations of results.\n"

@@ -369,6 +369,11 @@ def test_views_give_the_numbers_of_their_nodes(chain):
 REFUSED = [
     (model([node("NonZero", "x")]), NotImplementedError, r"'the NonZero' \(NonZero\)"),
     (
+        model([node("GatherND", "x a")], {"a": np.array([[0, 1]])}),
+        NotImplementedError,
+        r"'the GatherND' \(GatherND\): there are no layers for GatherND",
+    ),
+    (
         model([node("ReduceSum", "x a")], {"a": np.array([0])}),
         NotImplementedError,
         "reduces the batch",

@@ -140,6 +140,13 @@ def test_damaged_models_are_refused(made, message):
             model([node("If", ["x"], ["y"], then_branch=model([RELU]).graph)]),
             "attribute 'then_branch', a graph",
         ),
+        *(
+            (
+                model([node(kind, ["x"], ["y"], body=model([RELU]).graph)]),
+                rf"\({kind}\) has an attribute 'body', a graph, which is not supported",
+            )
+            for kind in ("Loop", "Scan")
+        ),
     ],
 )
 def test_what_is_not_supported_is_said(made, message):
