@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-RESULTS = Path(__file__).resolve().parents[1] / "results" / "coding.json"
+RESULTS = Path(__file__).resolve().parents[1] / "results"
+DECODERS = {"coding.json": "constriction", "coding_alexnet.json": "memcfg"}
 CODERS = {"none": "fixed widths", "huffman": "Huffman codes", "range": "range codes"}
 
 
-def table(path: Path = RESULTS) -> str:
+def part(file: str, decoder: str) -> str:
     """Return the table of a file of results, as Markdown."""
-    document = json.loads(path.read_text(encoding="utf-8"))
+    document = json.loads((RESULTS / file).read_text(encoding="utf-8"))
     place, totals = document["environment"], document["totals"]
-    text = "| | MB | times fewer | the paper's layers | decoded | slowest layer |\n"
+    text = f"{place['processor']}, {place['cores']} cores, {place['date']}, load "
+    text += f"{place['load']:.1f};\n{decoder} decodes range codes:\n\n"
+    text += "| | MB | times fewer | the paper's layers | decoded | slowest layer |\n"
     text += "| --- |" + " ---: |" * 5 + "\n"
     for name, total in totals.items():
         network, coder = name.split()
@@ -32,7 +35,10 @@ def table(path: Path = RESULTS) -> str:
             f"{slowest:.2f} GB/s",
         ]
         text += f"| {' | '.join(cells)} |\n"
-    return f"""{text}
-Gigabytes (10^9) of float32 weights a second of one thread.
-{place["processor"]}, {place["cores"]} cores, {place["date"]}, load {place["load"]:.1f}.
-"""
+    return f"{text}\n"
+
+
+def table() -> str:
+    """Return the tables of all results, as Markdown."""
+    text = "".join(part(*each) for each in DECODERS.items())
+    return f"{text}Gigabytes (10^9) of float32 weights a second of one thread.\n"
