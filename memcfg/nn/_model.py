@@ -2906,11 +2906,12 @@ class Model(FixedAttributes, Configured):
     ) -> tuple[list[SymbolicTensor], Structure, Sequence[SymbolicTensor]]:
         """Return outputs of `call` and added losses; None for `training`: no mode."""
         options = {} if training is None else {"training": training}
-        with calling(training, starts) as losses:
+        refused = "in the `call` of a model: assign it in that of a layer"
+        with calling(training, starts, refused) as added:
             outputs = self.call(inputs, **options)
         ends, gives = symbolic(outputs, f"what {type(self).__name__}.call returns")
         gives = Structure(None, ("output",)) if len(ends) == 1 else gives
-        return ends, gives, losses
+        return ends, gives, added.losses
 
     def _unbuild(self) -> None:
         """Undo `_build`."""

@@ -66,9 +66,10 @@ class Whole(nn.Model):
 
 def test_a_layer_trains_and_saves_its_variables(tmp_path):
     model = nn.Sequential([nn.Input((3,)), Scaled()])
+    name = model.layers[0].name
     assert [each.path for each in model.weights] == [
-        "scaled/scale/value",
-        "scaled/fixed/value",
+        f"{name}/scale/value",
+        f"{name}/fixed/value",
     ]
     assert len(model.trainable_weights) == 1
     x = np.arange(6.0).reshape(2, 3)

@@ -683,17 +683,3 @@ def test_python_and_shapes_that_a_traced_tensor_does_not_take(use, kind, advice)
 
     with pytest.raises(kind, match=advice):
         mc.function(traced)(np.ones((2, 3), np.float32))
-
-
-@pytest.mark.parametrize("how", ["assign", "assign_add", "assign_sub"])
-def test_weights_are_not_assigned_in_call(how):
-    class Counting(mc.nn.Layer):
-        def build(self, shape):
-            self.count = self.add_weight((), "zeros", trainable=False, name="count")
-
-        def call(self, x):
-            getattr(self.count, how)(1.0)
-            return x
-
-    with pytest.raises(RuntimeError, match=r"'count' cannot be assigned in `call`"):
-        Counting()(mc.nn.Input((3,)))

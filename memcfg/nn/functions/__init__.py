@@ -21,9 +21,9 @@ from memcfg.nn.functions._recorder import current
 from memcfg.nn.layers._layer import (
     SymbolicTensor,
     Variable,
-    WeightTensor,
     current_call,
 )
+from memcfg.nn.layers._operators import constant_tensor
 from memcfg.nn.optimizers.schedules import LearningRateSchedule
 
 
@@ -35,6 +35,7 @@ class _Functions:
         self.assign = assign
         self.apply_gradients = apply_gradients
         self.at_once = at_once
+        self.constant = constant_tensor
         self.losses_of = losses_of
         self.measure = measure
         self.own_steps = OwnSteps
@@ -72,8 +73,8 @@ class _Functions:
     @staticmethod
     def symbol(variable: Variable) -> SymbolicTensor | None:
         """Return a weight's value in the function or `call`; None outside of one."""
-        if current_call() is not None:
-            return WeightTensor(variable._spec, variable._layer)
+        if (call := current_call()) is not None:
+            return call.symbol(variable)
         recording = current()
         return None if recording is None else recording.symbol(variable)
 

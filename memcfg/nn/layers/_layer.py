@@ -745,7 +745,12 @@ class Scope:
     spans: dict[Node, slice] = field(default_factory=dict)  # of penalties, by call
     # weights by name that layers replace in training; None: they cannot
     rewritten: dict[str, int] | None = None
-    moving: list[tuple[str, int, float]] = field(default_factory=list, init=False)
+    # values to move by a momentum or, with None, to assign at the end of the step
+    moving: list[tuple[str, int, float | None]] = field(
+        default_factory=list, init=False
+    )
+    # the last values that calls assign to weights, by their whole names
+    newest: dict[str, int] = field(default_factory=dict)
 
     def apply(
         self, kind: str, inputs: Sequence[int], attributes: Any = None, /
@@ -812,6 +817,15 @@ class Scope:
         """Request the update of a moving average at the end of the step."""
         self.moving.append((weight, value, momentum))
 
+    def assign(self, weight: str, value: int) -> None:
+        """Request a new value of a weight, which later calls of its layer read."""
+        self.moving.append((weight, value, None))
+        self.newest[f"{self.name}/{weight}"] = value
+
+    def read(self, weight: str) -> int:
+        """Return a weight, or what an earlier call of its layer assigns to it."""
+        return self.newest.get(f"{self.name}/{weight}", self.weights[weight])
+
     def trace(
         self,
         nodes: Sequence[Node],
@@ -831,6 +845,8 @@ class Scope:
                     self.spans[node] = slice(begin, len(self.penalties))
                 several = [made] if isinstance(made, int) else made
                 values |= zip(node.outputs, several, strict=True)
+                if isinstance(node.layer, Assignment):  # what later calls read
+                    values[node.layer.weight] = several[0]
                 ends = inner.mask if isinstance(inner.mask, list) else [inner.mask]
                 masks |= zip(node.outputs, ends, strict=False)
 
@@ -1650,7 +1666,7 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
             first = details[0][0] if details[0] else next(iter(details[1].values()))
             masked = any(each is not None for each in masks)
             mask = filled_in(first, masks) if masked else None
-            with calling(training, starts) as losses:
+            with calling(training, starts) as added:
                 if method == "call":
                     options |= {"training": training} if "training" in takes else {}
                     options |= {"mask": mask} if mask is not None else {}
@@ -1665,9 +1681,13 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
                     f"or several symbolic tensors, got {made!r}"
                 )
             check_ends(ends, starts, f"layer {self.name!r}")
-            calls = calls_to([*ends, *losses])
-            reads = self._read_in(calls, ends)
-            made_inner = _Inner(tuple(starts), calls, ends, structure, losses, reads)
+            losses, assigned = added.losses, added.assigned
+            # An assignment that another one replaces may be what lies between reads.
+            calls = calls_to([*ends, *losses, *(each for _, each in added.assignments)])
+            reads = self._read_in(calls, [*ends, *assigned])
+            made_inner = _Inner(
+                tuple(starts), calls, ends, structure, losses, assigned, reads
+            )
             self._check_inner(made_inner)
             self._keep_inner(key, made_inner)
         result: _Inner = self._inner[key]
@@ -1794,12 +1814,15 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         if method == "call":
             masks |= zip(inner.inputs, scope.masks, strict=False)
         for tensor in self._own:
-            values[tensor] = scope.weights[tensor.spec.name]
+            values[tensor] = scope.read(tensor.spec.name)
         for tensor, name in inner.reads:
-            values[tensor] = scope.weights[name]
+            values[tensor] = scope.read(name)
         scope.trace(inner.nodes, values, masks)
         if method == "call":
             scope.penalties += [(None, values[each]) for each in inner.losses]
+            names = dict(inner.reads)
+            for weight, each in inner.assigned.items():
+                scope.assign(names.get(weight, weight.spec.name), values[each])
         outputs = inner.outputs
         return inner, [values[e] for e in outputs], [masks.get(e) for e in outputs]
 
@@ -2222,42 +2245,65 @@ class WeightTensor(SymbolicTensor):
         return self.layer._read(self._place)
 
     def assign(self, value: Any) -> None:
-        """Replace the value.
+        """Replace the value, or in `call` have each run of it replace the value.
 
         Parameters
         ----------
-        value : array_like
-            The new value, of the weight's shape.
+        value : array_like or SymbolicTensor
+            The new value, of the weight's shape. In `call`, what follows reads it, and
+            ``ops.mean(x, axis=0)`` reduces the batch. A batch runs as a whole then,
+            and not in micro-batches.
 
         Raises
         ------
         ValueError
             If the shape differs.
+        RuntimeError
+            In the `call` of a model, or if training changes the weight as well.
         """
-        if _call.get() is not None:
-            self._refuse_assignment()
+        if (call := _call.get()) is not None:
+            call.assign(self, value)
+            return
         Variable(self.layer, self._place, self.spec.name).assign(value)
 
-    def _refuse_assignment(self) -> NoReturn:
-        raise RuntimeError(
-            f"{self.name!r} cannot be assigned in `call`, which is traced once: assign "
-            "it in train_step, or in a function of memcfg.function"
-        )
-
     def assign_add(self, value: Any) -> None:
-        """Add to the value, outside of `call`; see `Variable.assign_add`."""
+        """Add to the value; see `assign`."""
         if _call.get() is not None:
-            self._refuse_assignment()
+            self.assign(self + value)
+            return
         Variable(self.layer, self._place, self.spec.name).assign_add(value)
 
     def assign_sub(self, value: Any) -> None:
-        """Subtract from the value, outside of `call`; see `Variable.assign_sub`."""
+        """Subtract from the value; see `assign`."""
         if _call.get() is not None:
-            self._refuse_assignment()
+            self.assign(self - value)
+            return
         Variable(self.layer, self._place, self.spec.name).assign_sub(value)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return WeightTensor, (self.spec, self.layer)
+
+
+class Assignment(Layer):
+    """The new value of a weight, as a call; it is made for one node."""
+
+    __slots__ = ("weight",)
+
+    def __init__(self, weight: WeightTensor) -> None:
+        super().__init__()
+        self.weight = weight
+
+    def _is_whole(self, operands: Sequence[SymbolicTensor]) -> bool:
+        del operands
+        return True
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Return the value in the shape of the weight, without gradients."""
+        value = scope.builder.cast(inputs[0], self.weight.dtype)
+        (value,) = scope.apply("stop_gradient", (value,))
+        if scope.builder.shape(value) == self.weight.shape:
+            return value
+        return scope.apply("reshape", (value,), {"shape": self.weight.shape})[0]
 
 
 class Variable(FixedAttributes):
@@ -2365,6 +2411,9 @@ class Variable(FixedAttributes):
         RuntimeError
             If a symbolic tensor is given outside of such a function.
         """
+        if (call := _call.get()) is not None:
+            call.assign(call.symbol(self), value)
+            return
         if isinstance(value, SymbolicTensor) or self.functions.is_tracing():
             self.functions.assign(self, value)
             return
@@ -2496,6 +2545,7 @@ class _Inner(NamedTuple):
     outputs: Sequence[SymbolicTensor]
     structure: Any
     losses: Sequence[SymbolicTensor]
+    assigned: Mapping[WeightTensor, SymbolicTensor]  # the last values
     reads: Sequence[tuple[WeightTensor, str]]  # weights of inner layers, by name
 
 
@@ -2504,17 +2554,58 @@ class _Call(NamedTuple):
 
     starts: Sequence[SymbolicTensor]
     losses: list[SymbolicTensor]  # that it has added so far
+    assignments: list[tuple[WeightTensor, SymbolicTensor]]
+    symbols: dict[Variable, WeightTensor]
+    refused: str  # why it may not assign weights; empty if it may
+
+    def symbol(self, variable: Variable) -> WeightTensor:
+        """Return the one tensor of a weight."""
+        own = variable._layer._own
+        if own:
+            return own[variable._index]
+        if variable not in self.symbols:
+            made = WeightTensor(variable._spec, variable._layer)
+            self.symbols[variable] = made
+        return self.symbols[variable]
+
+    @property
+    def assigned(self) -> dict[WeightTensor, SymbolicTensor]:
+        """The last value that it assigns to each weight."""
+        return dict(self.assignments)
+
+    def assign(self, weight: WeightTensor, value: Any) -> None:
+        """Note a new value of a weight."""
+        if self.refused:
+            raise RuntimeError(f"{weight.name!r} cannot be assigned {self.refused}")
+        if weight.spec.trainable and weight.layer.trainable:
+            raise RuntimeError(
+                f"{weight.name!r} cannot be assigned in `call`, since training changes "
+                "it: make it by add_weight(..., trainable=False)"
+            )
+        if not isinstance(value, SymbolicTensor):
+            value = Variable.functions.constant(value)
+        if value.node.batch_size is None and not value.whole:
+            raise ValueError(
+                f"{weight.name!r} cannot be assigned {value!r}, which has the batch, "
+                "of any size: reduce it, as ops.mean(x, axis=0)"
+            )
+        shape = value.whole_shape if value.whole else (1, *value.sample_shape)
+        if prod(shape) != prod(weight.spec.shape):
+            raise ValueError(
+                f"weight {weight.name!r} must have shape {weight.shape}, got {shape}"
+            )
+        self.assignments.append((weight, Assignment(weight)(value)))
 
 
 @contextmanager
 def calling(
-    training: Any, starts: Sequence[SymbolicTensor]
-) -> Iterator[list[SymbolicTensor]]:
-    """Run a `call` in a mode; yield the list of the losses that it adds."""
-    call = _Call(starts, [])
+    training: Any, starts: Sequence[SymbolicTensor], refused: str = ""
+) -> Iterator[_Call]:
+    """Run a `call` in a mode; yield the losses and assignments that it adds."""
+    call = _Call(starts, [], [], {}, refused)
     mode, token = call_mode.set(training), _call.set(call)
     try:
-        yield call.losses
+        yield call
     finally:
         _call.reset(token)
         call_mode.reset(mode)
@@ -2753,7 +2844,7 @@ def trace_function(function: Callable[[Any], Any], scope: Scope, x: int) -> int:
     shape = builder.shape(x)[1:]
     layer = input_layer(shape, scope.dtype(x))
     start = Node(layer, (), [(shape, layer.dtype)]).outputs[0]
-    with calling(scope.training, [start]):
+    with calling(scope.training, [start], "in an activation"):
         end = function(start)
     if not isinstance(end, SymbolicTensor) or end.sample_shape != shape:
         raise TypeError(

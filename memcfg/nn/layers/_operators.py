@@ -329,22 +329,36 @@ class Joined(Layer):
 
 
 class OfBatch(Layer):
-    """A reduction of the whole batch to one number, for losses."""
+    """A reduction along the batch and other axes, by default to one number."""
 
-    __slots__ = ("keepdims", "op")
+    __slots__ = ("axes", "keepdims", "op")
 
     batch_size: ClassVar[int] = 1
 
-    def __init__(self, op: str, keepdims: bool, *, name: str | None = None) -> None:
+    def _is_whole(self, operands: Sequence[SymbolicTensor]) -> bool:
+        return self.axes is not None or super()._is_whole(operands)
+
+    def __init__(
+        self,
+        op: str,
+        keepdims: bool,
+        axes: Sequence[int] | None = None,
+        *,
+        name: str | None = None,
+    ) -> None:
         self.op = op
         self.keepdims = keepdims
+        self.axes = axes
         super().__init__(name)
 
     def _called(self) -> str:
         return self.op
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op and a reshape to a batch of one."""
+        """Append the op and, for one number, a reshape to a batch of one."""
+        if self.axes is not None:
+            several = {"axes": tuple(self.axes), "keepdims": self.keepdims}
+            return scope.apply(self.op, inputs, several)[0]
         rank = len(scope.builder.shape(inputs[0]))
         axes = {"axes": tuple(range(rank)), "keepdims": False}
         made = scope.apply(self.op, inputs, axes)

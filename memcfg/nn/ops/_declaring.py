@@ -15,6 +15,7 @@ from memcfg.nn.layers import SymbolicTensor
 from memcfg.nn.layers import _operators as operators
 from memcfg.nn.layers._layer import (
     Variable,
+    current_call,
     named_operation,
     pattern,
 )
@@ -707,6 +708,13 @@ def reduced(how: str, x: Any, axis: Any, keepdims: bool) -> Any:
         x = as_float(x)
     if axis is None and not x.whole:
         return OfBatch(f"reduce_{how}", bool(keepdims))(x)
+    if not x.whole and current_call() is not None:
+        several = axis if isinstance(axis, list | tuple) else (axis,)
+        rank = len(x.shape)
+        if any(each in (0, -rank) for each in several):
+            others = [each for each in several if each not in (0, -rank)]
+            axes = (0, *(axes_of(x, others) if others else ()))
+            return OfBatch(f"reduce_{how}", bool(keepdims), axes)(x)
     axes = axes_of(x, axis)
     return Function(f"reduce_{how}", {"axes": axes, "keepdims": bool(keepdims)})(x)
 

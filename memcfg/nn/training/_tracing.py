@@ -34,6 +34,7 @@ from memcfg.units import align_up
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from memcfg.graph import Op
     from memcfg.nn._network import Network, Weight
     from memcfg.nn.layers._layer import Shape, SymbolicTensor
     from memcfg.nn.optimizers import Optimizer
@@ -49,6 +50,7 @@ __all__ = [
     "Share",
     "TraceSpec",
     "input_names",
+    "is_assignment",
     "masks_of",
     "move_averages",
     "penalty",
@@ -369,7 +371,7 @@ class _Trace:
         self.held: dict[str, int] = {}  # weights, or this rank's parts of them
         self.weights: dict[str, int] = {}  # whole ones, which layers read
         self.state: dict[str, int] = {}
-        self.moves: list[tuple[str, int, float]] = []
+        self.moves: list[tuple[str, int, float | None]] = []
         self.penalties: list[tuple[Any, int]] = []
         self.rules: list[tuple[int, list[int]]] = []  # as of Share, with the counts
         self._shares: dict[str, int] = {}
@@ -902,20 +904,27 @@ def penalty(builder: Builder, regularizer: Any, tensor: int, batch: int) -> int:
     return builder.apply("multiply", (made, by), name="activity_loss")[0]
 
 
+def is_assignment(op: Op) -> bool:
+    """Return whether an op assigns a weight what a layer's `call` has computed."""
+    return op.type == "assign" and op.name.endswith("/moved")
+
+
 def move_averages(
     builder: Builder,
-    moves: Iterable[tuple[str, int, float]],
+    moves: Iterable[tuple[str, int, float | None]],
     weights: Mapping[str, int],
 ) -> dict[str, int]:
-    """Append the updates of moving averages; return the new values by name."""
+    """Append the updates of moving averages, and assignments, which have no momentum.
+
+    Returns the new values by name.
+    """
     result: dict[str, int] = {}
     for name, value, momentum in moves:
         before = result.get(name, weights[name])
+        kind, attributes = "moving_average", {"momentum": momentum}
+        if momentum is None:
+            kind, attributes = "assign", {}
         (result[name],) = builder.apply(
-            "moving_average",
-            (before, value),
-            {"momentum": momentum},
-            name=f"{name}/moved",
-            phase="update",
+            kind, (before, value), attributes, name=f"{name}/moved", phase="update"
         )
     return result

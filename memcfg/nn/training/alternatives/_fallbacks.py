@@ -21,7 +21,7 @@ from memcfg import plan as planning
 from memcfg._caller import outside
 from memcfg._checks import check_policy, name_of, unknown
 from memcfg.errors import FallbackWarning, InfeasiblePlanError
-from memcfg.nn.training._tracing import ProgramKey, shares_of
+from memcfg.nn.training._tracing import ProgramKey, is_assignment, shares_of
 from memcfg.nn.training.alternatives._batch_search import BatchSearch
 from memcfg.nn.training.ranks._sharding import share_of
 from memcfg.plan.search._watch import planning_clock
@@ -232,6 +232,8 @@ def why_whole(
         return "the batch has one sample"
     if any(node.batch_size for node in spec.network.nodes):
         return "the batch size is fixed"
+    if any(is_assignment(op) for op in graph().ops):
+        return "a layer assigns weights in `call`, once in a batch"
     if key.kind == "predict":
         return ""
     try:

@@ -18,7 +18,7 @@ from memcfg import config
 from memcfg._checks import name_of
 from memcfg.errors import InfeasiblePlanError
 from memcfg.graph import NOMINAL_COPY, Tier
-from memcfg.nn.training._tracing import Share, shares_of
+from memcfg.nn.training._tracing import Share, is_assignment, shares_of
 from memcfg.nn.training.alternatives._batch_search import BatchSearch
 from memcfg.nn.training.ranks._sharding import SHARDINGS
 from memcfg.plan import auto, share
@@ -223,7 +223,7 @@ class _Search:
     def _is_mean(self) -> bool:
         """Return whether the loss of a batch is the mean of those of equal parts."""
         graph = self.trace(self.spec, self.key)
-        if any(op.type == "moving_average" for op in graph.ops):
+        if any(op.type == "moving_average" or is_assignment(op) for op in graph.ops):
             return False
         try:
             shares = shares_of(self.spec, self.key)
