@@ -426,3 +426,51 @@ def test_configurations_with_a_data_format_are_read(name):
     assert made.get_config()["data_format"] == "channels_last"
     with pytest.raises((ValueError, NotImplementedError), match="channels_last"):
         layer(data_format="channels_first")
+
+
+TINTS = ["RandomSaturation", "RandomColorDegeneration", "RandomHue"]
+
+
+@pytest.mark.parametrize("name", TINTS)
+def test_models_change_colors_as_on_arrays(name):
+    data = images(4, 5, 6, 3)
+    low, high = 0.2, 0.4
+    fixed, varied = (
+        getattr(layers, name)(factor, seed=1) for factor in ((low, low), (low, high))
+    )
+    numbers = fixed._from_uniform(np.full((4, 1, 1, 1), low, np.float32))
+    ways = (1, -1) if name == "RandomHue" else (1,)
+    halves = 0.5 if name == "RandomHue" else 1.0
+    choices = [
+        fixed.transform_images(data, {"factor": numbers * way * halves}) for way in ways
+    ]
+    for found in in_a_step(fixed, data):
+        for i, image in enumerate(found):
+            assert any(np.allclose(image, each[i], atol=0.02) for each in choices)
+    first, second = in_a_step(varied, data)
+    assert not np.allclose(first, second)
+    assert np.array_equal(outputs(varied, data, False), data)
+
+
+@pytest.mark.parametrize(
+    ("name", "all_images", "none"),
+    [("RandomGrayscale", 1.0, 0.0), ("RandomInvert", (1.0, 1.0), (0.0, 0.0))],
+)
+def test_models_change_some_images_as_on_arrays(name, all_images, none):
+    data = images(16, 5, 6, 3)
+    changed = getattr(layers, name)(all_images, seed=1)
+    expected = changed(data)
+    assert np.allclose(in_a_step(changed, data)[0], expected, atol=1e-3)
+    assert np.array_equal(in_a_step(getattr(layers, name)(none), data)[0], data)
+    half = in_a_step(getattr(layers, name)(0.5, seed=2), data)[0]
+    chosen = [np.allclose(half[i], expected[i], atol=1e-3) for i in range(16)]
+    kept = [np.array_equal(half[i], data[i]) for i in range(16)]
+    assert all(a != b for a, b in zip(chosen, kept, strict=True))
+    assert any(chosen)
+    assert any(kept)
+
+
+@pytest.mark.parametrize("name", ["RandomSharpness", "RandomPosterization"])
+def test_layers_of_tones_are_of_arrays(name):
+    with pytest.raises(TypeError, match=rf"{name} computes on arrays, not in a model"):
+        make(name)(mc.nn.Input((7, 8, 3)))

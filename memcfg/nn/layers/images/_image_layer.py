@@ -3,13 +3,23 @@
 from __future__ import annotations
 
 import threading
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from memcfg.nn._argument_checks import check_channels_last, real
-from memcfg.nn._random import fixed_seed
-from memcfg.nn.layers._layer import Layer, SymbolicTensor, pattern
+from memcfg.nn._random import derive_seed, fixed_seed
+from memcfg.nn.layers._layer import (
+    Layer,
+    Scope,
+    SymbolicTensor,
+    calls_to,
+    pattern,
+    start_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 Range = tuple[float, float]
 
@@ -214,3 +224,29 @@ def scaled(images: np.ndarray, of: Range, to: Range) -> np.ndarray:
         return images
     result = (images - of[0]) * ((to[1] - to[0]) / (of[1] - of[0])) + to[0]
     return result.astype(np.float32)
+
+
+def drawn(scope: Scope, seed: int, samples: int, count: int) -> list[int]:
+    """Append uniform numbers of each image, shape (samples, 1)."""
+    assert scope.step is not None  # the caller has seen it
+    seed, step, result = derive_seed(seed, scope.call), scope.step(), []
+    for number in range(count):
+        given = {"shape": (samples, 1), "key": derive_seed(seed, number)}
+        result += scope.apply("random_uniform", (step,), given)
+    return result
+
+
+def traced(scope: Scope, call: Callable[..., Any], given: Sequence[int]) -> int:
+    """Append the ops of a function of tensors without a batch, in float32."""
+    builder = scope.builder
+    starts = [start_of(builder.shape(each), builder.dtype(each)) for each in given]
+    values = dict(zip(starts, given, strict=True))
+    end = call(*starts)
+    before, builder.compute_dtype = builder.compute_dtype, "float32"
+    try:
+        Scope(builder, scope.name, {}, training=False).trace(
+            calls_to([end], values.keys()), values, {}
+        )
+    finally:
+        builder.compute_dtype = before
+    return values[end]

@@ -7,13 +7,18 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg.nn._argument_checks import real
-from memcfg.nn._random import derive_seed
-from memcfg.nn.layers._layer import OPERATIONS, Scope, calls_to, start_of
+from memcfg.nn.layers._layer import OPERATIONS, Scope
 from memcfg.nn.layers.images._affine import check_modes, transformed
-from memcfg.nn.layers.images._image_layer import _ImageLayer, factor_of, floats
+from memcfg.nn.layers.images._image_layer import (
+    _ImageLayer,
+    drawn,
+    factor_of,
+    floats,
+    traced,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     Range = tuple[float, float]
 
@@ -57,25 +62,23 @@ class _AffineLayer(_ImageLayer):
         if not scope.training or scope.step is None:
             return x
         samples, height, width, _ = scope.builder.shape(x)
-        seed = derive_seed(self._seed, scope.call)
-        draws: list[int] = []
-        for number in range(len(ranges := self._ranges(height, width))):
-            given = {"shape": (samples, 1), "key": derive_seed(seed, number)}
-            draws += scope.apply("random_uniform", (scope.step(),), given)
+        ranges = self._ranges(height, width)
+        draws = drawn(scope, self._seed, samples, len(ranges))
 
         def moved(images: Any, *uniform: Any) -> Any:
-            drawn = [
-                u * (upper - lower) + lower
-                for u, (lower, upper) in zip(uniform, ranges, strict=True)
-            ]
-            numbers = self._numbers_of_draws(drawn)
+            numbers = self._numbers_of_draws(
+                [
+                    u * (upper - lower) + lower
+                    for u, (lower, upper) in zip(uniform, ranges, strict=True)
+                ]
+            )
             columns = self._places(numbers, height, width)
             row = OPERATIONS["concatenate"](columns, axis=1)
             return OPERATIONS["affine_transform"](
                 images, row, self.interpolation, self.fill_mode, self.fill_value
             )
 
-        return _traced(scope, moved, (x, *draws))
+        return traced(scope, moved, (x, *draws))
 
     def transform_images(
         self, images: Any, transformation: Any, training: bool = True
@@ -116,22 +119,6 @@ class _AffineLayer(_ImageLayer):
             generator.uniform(*bounds, (samples, 1)).astype(np.float32)
             for bounds in ranges
         ]
-
-
-def _traced(scope: Scope, call: Callable[..., Any], given: Sequence[int]) -> int:
-    """Append the ops of a function of tensors without a batch, in float32."""
-    builder = scope.builder
-    starts = [start_of(builder.shape(each), builder.dtype(each)) for each in given]
-    values = dict(zip(starts, given, strict=True))
-    end = call(*starts)
-    before, builder.compute_dtype = builder.compute_dtype, "float32"
-    try:
-        Scope(builder, scope.name, {}, training=False).trace(
-            calls_to([end], values.keys()), values, {}
-        )
-    finally:
-        builder.compute_dtype = before
-    return values[end]
 
 
 class RandomRotation(_AffineLayer):

@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from memcfg.nn.layers._layer import OPERATIONS
 from memcfg.nn.layers._merge import broadcast
 from memcfg.nn.layers.images._image_layer import (
     _ImageLayer,
+    drawn,
     factor_of,
     floats,
+    traced,
     value_range_of,
 )
 from memcfg.nn.layers.images._random_flip import uniform
@@ -39,15 +42,33 @@ class _ColorLayer(_ImageLayer):
     ) -> np.ndarray:
         """Draw a number for each image, of shape (..., 1, 1, 1)."""
         shape = (*np.shape(data)[:-3], 1, 1, 1)
-        drawn = self._generator(seed).uniform(*bounds, shape)
-        return np.asarray(drawn, np.float32)
+        numbers = self._generator(seed).uniform(*bounds, shape)
+        return np.asarray(numbers, np.float32)
 
     def _factors(self, scope: Scope, x: int, bounds: tuple[float, float]) -> int:
         """Append a number for each image, broadcast to the images."""
-        drawn = uniform(scope, self._seed, scope.builder.shape(x)[0])
+        numbers = uniform(scope, self._seed, scope.builder.shape(x)[0])
         attributes = {"factor": bounds[1] - bounds[0], "term": bounds[0]}
-        (drawn,) = scope.apply("affine", (drawn,), attributes)
-        return broadcast(scope, (drawn, x))[0]
+        (numbers,) = scope.apply("affine", (numbers,), attributes)
+        return broadcast(scope, (numbers, x))[0]
+
+    def _change(self, images: Any, *uniform: Any) -> Any:
+        """Return symbolic images that uniform numbers of shape (n, 1, 1, 1) vary."""
+        raise NotImplementedError
+
+    def _varied(self, scope: Scope, x: int, count: int) -> int:
+        """Append `_change` with so many uniform numbers when training."""
+        if not scope.training or scope.step is None:
+            return x
+        samples = scope.builder.shape(x)[0]
+
+        def change(images: Any, *uniform: Any) -> Any:
+            shape = (samples, 1, 1, 1)
+            return self._change(
+                images, *(OPERATIONS["reshape"](each, shape) for each in uniform)
+            )
+
+        return traced(scope, change, (x, *drawn(scope, self._seed, samples, count)))
 
     def _clipped(self, scope: Scope, x: int) -> int:
         low, high = self.value_range

@@ -1,12 +1,13 @@
-"""`RandomHue`, `RandomSaturation` and layers towards grey: steps of a pipeline."""
+"""`RandomHue`, `RandomSaturation`, `RandomInvert`, and layers towards grey."""
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from memcfg.nn._argument_checks import real
+from memcfg.nn.layers._layer import OPERATIONS
 from memcfg.nn.layers.images._image_layer import (
     factor_of,
     floats,
@@ -14,6 +15,11 @@ from memcfg.nn.layers.images._image_layer import (
     value_range_of,
 )
 from memcfg.nn.layers.images._random_color import _ColorLayer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memcfg.nn.layers._layer import Scope
 
 _GREY = np.array([0.2989, 0.5870, 0.1140], np.float32)  # shares of red, green, blue
 
@@ -106,8 +112,32 @@ class _TintLayer(_ColorLayer):
         raise NotImplementedError
 
 
-class RandomHue(_TintLayer):
-    """Turn the hue of images at random, on arrays.
+class _TracedTint(_TintLayer):
+    """The base of those that models compute as well."""
+
+    __slots__ = ()
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the ops when training, else nothing."""
+        return self._varied(scope, inputs[0], 1)
+
+    def _between(self, uniform: Any) -> Any:
+        """Return symbolic numbers of the range of the factor."""
+        lower, upper = self.factor
+        return uniform * (upper - lower) + lower
+
+    def _recolored(self, images: Any, change: Any) -> Any:
+        """Return symbolic images of which `change` gives a new hue and saturation."""
+        low, high = self.value_range
+        hsv = OPERATIONS["rgb_to_hsv"]((images - low) / (high - low))
+        parts = [hsv[..., i : i + 1] for i in range(3)]
+        hsv = OPERATIONS["concatenate"]([*change(*parts[:2]), parts[2]], axis=-1)
+        rgb = OPERATIONS["clip"](OPERATIONS["hsv_to_rgb"](hsv), 0.0, 1.0)
+        return rgb * (high - low) + low
+
+
+class RandomHue(_TracedTint):
+    """Turn the hue of images at random while training.
 
     Parameters
     ----------
@@ -151,9 +181,23 @@ class RandomHue(_TintLayer):
         turned = _to_rgb((hue + factor[..., 0]) % 1, saturation, value)
         return scaled(np.clip(turned, 0, 1), (0, 1), self.value_range)
 
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the ops when training, else nothing."""
+        return self._varied(scope, inputs[0], 2)
 
-class RandomSaturation(_TintLayer):
-    """Change the saturation of images at random, on arrays.
+    def _change(self, images: Any, *uniform: Any) -> Any:
+        way, amount = uniform
+        turn = OPERATIONS["where"](way > 0.5, -0.5, 0.5) * self._between(amount)
+
+        def turned(hue: Any, saturation: Any) -> tuple[Any, Any]:
+            hue = hue + turn
+            return hue - OPERATIONS["floor"](hue), saturation
+
+        return self._recolored(images, turned)
+
+
+class RandomSaturation(_TracedTint):
+    """Change the saturation of images at random while training.
 
     It is multiplied by ``f / (1 - f)``, with f drawn for each image, and is at most 1.
 
@@ -191,9 +235,16 @@ class RandomSaturation(_TintLayer):
         more = np.clip(saturation * factor[..., 0], 0, 1)
         return scaled(_to_rgb(hue, more, value), (0, 1), self.value_range)
 
+    def _change(self, images: Any, *uniform: Any) -> Any:
+        factor = self._between(uniform[0])
+        factor = factor / (1 - factor + 1e-7)
+        return self._recolored(
+            images, lambda hue, s: (hue, OPERATIONS["clip"](s * factor, 0.0, 1.0))
+        )
 
-class RandomColorDegeneration(_TintLayer):
-    """Mix images with their brightness at random, on arrays.
+
+class RandomColorDegeneration(_TracedTint):
+    """Mix images with their brightness at random while training.
 
     Parameters
     ----------
@@ -223,9 +274,14 @@ class RandomColorDegeneration(_TintLayer):
         result: np.ndarray = np.clip(images + factor * (grey - images), low, high)
         return result
 
+    def _change(self, images: Any, *uniform: Any) -> Any:
+        grey = OPERATIONS["rgb_to_grayscale"](images)
+        mixed = images + self._between(uniform[0]) * (grey - images)
+        return OPERATIONS["clip"](mixed, *map(float, self.value_range))
+
 
 class RandomGrayscale(_ColorLayer):
-    """Replace images by their brightness at random, on arrays.
+    """Replace images by their brightness at random while training.
 
     Parameters
     ----------
@@ -279,9 +335,17 @@ class RandomGrayscale(_ColorLayer):
         chosen = np.reshape(transformation, (*result.shape[:-3], 1, 1, 1))
         return np.where(chosen, _grey(result, "RandomGrayscale"), result)
 
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the ops when training, else nothing."""
+        return self._varied(scope, inputs[0], 1)
+
+    def _change(self, images: Any, *uniform: Any) -> Any:
+        grey = OPERATIONS["rgb_to_grayscale"](images)
+        return OPERATIONS["where"](uniform[0] < self.factor, grey, images)
+
 
 class RandomInvert(_ColorLayer):
-    """Invert the values of images at random, on arrays.
+    """Invert the values of images at random while training.
 
     Parameters
     ----------
@@ -338,3 +402,12 @@ class RandomInvert(_ColorLayer):
         shape = (*result.shape[:-3], 1, 1, 1)
         chosen = np.reshape(transformation["apply_inversion"], shape)
         return np.where(chosen, np.float32(self.value_range[1]) - result, result)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the ops when training, else nothing."""
+        return self._varied(scope, inputs[0], 2)
+
+    def _change(self, images: Any, *uniform: Any) -> Any:
+        lower, upper = self.factor
+        chosen = uniform[1] < uniform[0] * (upper - lower) + lower
+        return OPERATIONS["where"](chosen, self.value_range[1] - images, images)
