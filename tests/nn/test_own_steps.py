@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import warnings
 
 import numpy as np
@@ -855,3 +856,45 @@ def test_predictions_have_a_row_a_sample():
     model.compile("sgd", "mse")
     with pytest.raises(ValueError, match="must return tensors with a row a sample"):
         model.predict(X, verbose=0)
+
+
+def wide(steps=None):
+    """A model whose batches take more than its weights."""
+    nn = mc.nn
+
+    class Wide(nn.Sequential):
+        def train_step(self, data):
+            return super().train_step(data)
+
+    ones = {"kernel_initializer": "ones"}
+    layers = [nn.Dense(64, "tanh", **ones), nn.Dense(64, "tanh", **ones), nn.Dense(1)]
+    model = Wide([nn.Input((2,)), *layers])
+    model.layers[-1].kernel.assign(np.ones((64, 1)))
+    model.compile(nn.SGD(0.01, gradient_accumulation_steps=steps), "mse")
+    return model
+
+
+def test_a_batch_that_does_not_fit_names_the_part_that_does():
+    x = np.random.default_rng(1).random((256, 2)).astype(np.float32) / 64
+    y, whole = x[:, :1], wide()
+    whole.fit(x, y, batch_size=256, shuffle=False, verbose=0)
+    expected = whole.get_weights()
+    whole.close()
+    limited = wide()
+    mc.config.set_memory_limit("CPU:0", 160 * 1024)
+    with pytest.raises(InfeasiblePlanError, match="train_step runs on whole") as caught:
+        limited.fit(x, y, batch_size=256, shuffle=False, verbose=0)
+    told = re.search(
+        r"batch_size=(\d+) fits: with gradient_accumulation_steps=(\d+)",
+        str(caught.value),
+    )
+    size, steps = map(int, told.groups())
+    assert size * steps == 256
+    divided = wide(steps)
+    divided.fit(x, y, batch_size=size, shuffle=False, verbose=0)
+    for found, wanted in zip(divided.get_weights(), expected, strict=True):
+        assert_allclose(found, wanted, rtol=1e-5)
+    divided.close()
+    mc.config.set_memory_limit("CPU:0", 16 * 1024)
+    with pytest.raises(InfeasiblePlanError, match=r"batch_size=\d+ needs a limit of"):
+        limited.fit(x, y, batch_size=256, shuffle=False, verbose=0)

@@ -17,6 +17,8 @@ from memcfg.nn.functions._recorder import recorded
 from memcfg.nn.layers._layer import SymbolicTensor, Variable, filled_in, pattern
 from memcfg.nn.metrics import Mean
 from memcfg.nn.training._objectives import resolve
+from memcfg.plan.search._watch import planning_clock
+from memcfg.units import exact
 
 if TYPE_CHECKING:
     from memcfg.nn.inputs._element_source import Elements
@@ -33,6 +35,7 @@ __all__ = ["OwnSteps"]
 _PROGRAMS = 16  # of a model that are kept
 _METHODS = {"train": "train_step", "evaluate": "test_step", "predict": "predict_step"}
 _ARRAYS = (np.ndarray, np.generic)
+_SECONDS = 5.0  # of planning parts of a batch that does not fit
 
 
 class LatestLogs:
@@ -199,9 +202,7 @@ class OwnSteps:
                 (kind, batch.data), {}, guard=guard
             )
         except InfeasiblePlanError as error:
-            raise error.with_hint(
-                f"{_METHODS[kind]} runs on whole batches: choose a smaller batch_size."
-            ) from None
+            raise self._with_ways_out(error, kind, batch) from None
         self._note(kind, batch.data)
         self._last = kind, batch.size
         if results is not None:
@@ -211,6 +212,44 @@ class OwnSteps:
             values = map(float, losses)
             return False, (next((v for v in values if not isfinite(v)), np.nan),)
         return True, {name: float(value) for name, value in made.items()}
+
+    def _with_ways_out(
+        self, error: InfeasiblePlanError, kind: str, batch: Elements
+    ) -> InfeasiblePlanError:
+        """Return a refusal that says which part of the batch would fit.
+
+        Parts are halves of halves, which are planned for some seconds.
+        """
+        what = f"{_METHODS[kind]} runs on whole batches"
+        leaves: list[Any] = []
+        structure = pattern(batch.data, leaves, _ARRAYS)
+        size, end = batch.size, planning_clock() + _SECONDS
+        refused, fits = None, False
+        while size % 2 == 0 and not fits and planning_clock() < end:
+            size //= 2
+            part = filled_in(
+                structure, [each[:size] if np.ndim(each) else each for each in leaves]
+            )
+            try:
+                self._function.plan(kind, part)
+                fits = True
+            except InfeasiblePlanError as other:
+                refused = other
+        if fits and kind == "train":
+            steps = batch.size // size
+            return error.with_hint(
+                f"{what}, and batch_size={size} fits: with gradient_accumulation_steps="
+                f"{steps} in the optimizer, {steps} steps make the update of this "
+                "batch if the loss is a mean over samples that do not depend on each "
+                "other."
+            )
+        if fits:
+            return error.with_hint(f"{what}, and batch_size={size} fits.")
+        smaller = ""
+        if refused is not None:
+            needed = exact(refused.smallest_limit_bytes)
+            smaller = f"; batch_size={size} needs a limit of {needed}"
+        return error.with_hint(f"{what}: choose a smaller batch_size{smaller}.")
 
     def is_finite(self) -> bool:
         """Return whether all weights are finite."""
