@@ -41,6 +41,10 @@ from memcfg.torch.budget._planner import (
     Shared,
 )
 from memcfg.torch.spill._stores import SpillRefusedError, spill_of
+from memcfg.torch.spill._tensor_files import is_elsewhere
+from memcfg.torch.state._graph_weights import keep_unread, put_gradients, read_weights
+from memcfg.torch.state._offload import NOTHING
+from memcfg.torch.state._weights import follow
 from memcfg.torch.trace._costs import MeasuredCosts
 from memcfg.torch.trace._generator_states import (
     run_and_save_state,
@@ -162,6 +166,7 @@ class Compilation:
         # positions of the parameters among the inputs
         self._parameters: frozenset[int] = frozenset()
         self._has_layers = False  # of `nn.LSTM`, in the graph that was planned last
+        self._found = NOTHING  # inputs that lie in files
 
     def __call__(
         self,
@@ -208,6 +213,9 @@ class Compilation:
             if node.op == "placeholder"
         ]
         self._parameters = _parameters(module, inputs)
+        offload = self.planner.shared.offload
+        if offload is not None:
+            self._found = offload.found(inputs)
         self.planner.unread = _unread(given, inputs)
         decompositions = None
         if self.planner.settings.inductor:  # inductor has no other code for some ops
@@ -236,6 +244,8 @@ class Compilation:
         """Split a joint forward and backward graph by one plan of both."""
         joint.graph.eliminate_dead_code()
         copies = copy_what_changes(joint.graph)
+        put_gradients(joint.graph, num_fwd_outputs, self._found)
+        read_weights(joint.graph, self._found.weights)
         step, traced = self._planned(joint.graph, num_fwd_outputs)
         emitter = self._emitter(joint.graph, step, traced, num_fwd_outputs)
         emitted = emitter.emit()
@@ -249,6 +259,8 @@ class Compilation:
             num_fwd_outputs=num_fwd_outputs,
         )
         drop_forward(parts[1], {node.name for node in emitter.early})
+        keep_unread(parts[1].graph, self._found)
+        follow(parts[0].graph, parts[1].graph)
         add_token(parts[0].graph, parts[1].graph, num_fwd_outputs)
         guard(parts[1].graph)
         watch = self._watch(step)
@@ -259,9 +271,11 @@ class Compilation:
 
     def infer(self, module: fx.GraphModule, inputs: Any) -> Any:
         """Plan and compile a graph without backward."""
+        read_weights(module.graph, self._found.weights)
         step, traced = self._planned(module.graph, None)
         emitted = self._emitter(module.graph, step, traced, 0).emit()
         planned = fx.GraphModule(module, emitted)
+        follow(planned.graph)
         outputs = len(planned.graph.output_node().args[0])
         runs = self._runs(step, module.graph, planned.graph, outputs, None)
         return runs.forward(self._compiled(planned, inputs, runs))
@@ -399,7 +413,10 @@ class Compilation:
         planner, traced = self.planner, step.traced
         sources = [node for node in traced.sources if not is_tangent(node)]
         devices = {value.device for node in sources for value in values_of(node)}
-        meter = meter_of(devices.pop()) if len(devices) == 1 else None
+        of_process = planner.settings.process is not None
+        meter = None
+        if len(devices) == 1:
+            meter = meter_of(devices.pop(), of_process=of_process)
         limit = planner.settings.limit_bytes
         if meter is None or limit is None or planner.settings.inductor:
             return None
@@ -532,7 +549,11 @@ def _unread(
     }
     found: Counter[torch.device] = Counter()
     for each in given:
-        if each.layout is torch.strided and not is_lazy(each):
+        if (
+            each.layout is torch.strided
+            and not is_lazy(each)
+            and not is_elsewhere(each)
+        ):
             storage = each.untyped_storage()
             if storage._cdata not in known:
                 known.add(storage._cdata)

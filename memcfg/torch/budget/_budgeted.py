@@ -42,18 +42,22 @@ from memcfg.torch.budget._planned_call import (
 from memcfg.torch.budget._planner import Overhead, Planner, Settings, Shared
 from memcfg.torch.budget._room import OTHERS, NoRoomError, Room
 from memcfg.torch.budget._step_report import report_of
+from memcfg.torch.limit._process_limit import ProcessLimit
 from memcfg.torch.ranks._around import Beside, Wrapper
 from memcfg.torch.ranks._data_parallel import DataParallel, active_data_parallel
 from memcfg.torch.ranks._fully_sharded import FullySharded, is_sharded
 from memcfg.torch.saved._unplanned import Unplanned, shapes_of
 from memcfg.torch.spill._stores import spill_of
+from memcfg.torch.state._offload import FROZEN, LOSSLESS, Offload, checked_offload
 from memcfg.torch.trace._fakes import is_faking, state_of
 from memcfg.torch.trace._infeasible import InfeasibleStepError
 from memcfg.torch.trace._overhead import (
     optimizer_bytes,
     stepped_by,
+    tensors_in,
     update_bytes,
 )
+from memcfg.torch.trace._traced import nbytes_of
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -125,6 +129,8 @@ class ModelBudget:
         bound = MethodType(type(module).forward, module)
         self.__signature__ = inspect.signature(self._own or bound)
         self._shared = Shared.of(self._settings)
+        self._shared.tensor_bytes = self._tensor_bytes
+        self._offload = self._made_offload(module)
         self._around: ref[DistributedDataParallel] | None = None
         self._beside, self._so_far_bytes = Beside(), 0
         # Keyed by whether gradients exist; with OTHERS, the plan leaves room for
@@ -137,6 +143,72 @@ class ModelBudget:
         )
         self._shapes: set[Any] = set()  # of the steps that are planned
         self._why: dict[bool, str] = {}  # not planned, by whether gradients are made
+
+    def _made_offload(self, module: nn.Module) -> Offload:
+        """Return what lies in files, with all that the user named."""
+        settings = self._settings
+        spill = settings.spill
+        made = Offload(
+            module,
+            None if self._optimizer is None else self._optimizer(),
+            None if spill is None else spill.folder,
+            None if spill is None else spill.bandwidth,
+            settings.limit_bytes,
+        )
+        self._shared.offload = made
+        return made
+
+    def _settle(self) -> None:
+        """Move what the user named to files, before anything is planned."""
+        names = self._settings.offload.names
+        if self._optimizer is None:  # of a copy
+            names = tuple(each for each in names if each == FROZEN)
+        if self._offload.settle(names):
+            self._count_optimizer()
+
+    def _tensor_bytes(self) -> list[int]:
+        """Return the bytes of storages of the model and of its optimizer in memory."""
+        tensors = [*state_of(self.module)]
+        tensors += [e.grad for e in self.module.parameters() if e.grad is not None]
+        optimizer = None if self._optimizer is None else self._optimizer()
+        if optimizer is not None:
+            tensors += tensors_in(optimizer.state)
+        storages = {each.untyped_storage()._cdata: each for each in tensors}
+        return [nbytes_of(each) for each in storages.values()]
+
+    def _count_optimizer(self) -> None:
+        """Count what the optimizer has in memory again."""
+        optimizer = None if self._optimizer is None else self._optimizer()
+        if self._offload.names:
+            self._optimizer_bytes = self._offload.state_bytes
+            self._update_bytes = self._offload.update_bytes
+        else:
+            self._optimizer_bytes = optimizer_bytes(optimizer)
+            self._update_bytes = update_bytes(optimizer)
+
+    def _take_more(self, error: InfeasiblePlanError) -> bool:
+        """Move more tensors to files, if the user lets `auto`; return whether it did.
+
+        Those are taken that free what a step lacks, by their bytes.
+        """
+        offload, limit = self._offload, self._settings.limit_bytes
+        if not self._settings.offload.is_auto or limit is None:
+            return False
+        if offload.folder is None or isinstance(error, NoRoomError):
+            return False
+        lacking, chosen = (error.smallest_limit_bytes or 0) - limit, []
+        for name in LOSSLESS:
+            gain = offload.gain_of(name)
+            if gain and lacking > 0:
+                chosen.append(name)
+                lacking -= gain
+        if not chosen:
+            return False
+        offload.take(chosen)
+        self._count_optimizer()
+        self._planners.clear()
+        self._runs.clear()
+        return True
 
     @property
     def module(self) -> nn.Module:
@@ -186,6 +258,7 @@ class ModelBudget:
             vars(module)["forward"] = self._own
         self._planners.clear()
         self._runs.clear()
+        self._offload.bring_back()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the model as planned, or, while it is exported, without a plan."""
@@ -267,6 +340,26 @@ class ModelBudget:
         return FullySharded(module) if is_sharded(module) else Wrapper(module)
 
     def _step(self, wrapper: Wrapper, args: Any, kwargs: Any) -> Any:
+        """Run a step, and move more tensors to files where it does not fit."""
+        offload = self._offload
+        if wrapper.is_on_ranks and offload.needs_own_gradients:
+            raise ValueError(
+                "gradients and weights lie in files, and DDP and FSDP2 hold their own: "
+                "of offload=, optimizer_state and frozen_weights work on ranks"
+            )
+        self._settle()
+        while True:
+            try:
+                made = self._run(wrapper, args, kwargs)
+            except InfeasiblePlanError as error:
+                if wrapper.is_on_ranks or not self._take_more(error):
+                    raise
+            else:
+                if torch.is_grad_enabled():
+                    offload.steps += 1
+                return made
+
+    def _run(self, wrapper: Wrapper, args: Any, kwargs: Any) -> Any:
         """Run a step as planned, within what is around the model."""
         self._follow_optimizer()
         self._follow(wrapper)
@@ -424,8 +517,7 @@ class ModelBudget:
         stepped = [] if optimizer is None else stepped_by(optimizer)
         if optimizer is None or stepped == self._stepped:
             return
-        self._optimizer_bytes = optimizer_bytes(optimizer)
-        self._update_bytes = update_bytes(optimizer)
+        self._count_optimizer()
         self._stepped = stepped
         self._planners.clear()
         self._runs.clear()
@@ -542,6 +634,17 @@ class ModelBudget:
         InfeasiblePlanError, OSError, PlanError, ValueError
             As `budget` with an example.
         """
+        self._settle()
+        while True:
+            try:
+                return self._plan(args, kwargs)
+            except InfeasiblePlanError as error:
+                wrapper = self._wrapper_of(self.module)
+                if wrapper.is_on_ranks or not self._take_more(error):
+                    raise
+
+    def _plan(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        """Plan a step as it is."""
         wrapper = self._wrapper_of(self.module)
         agreement = wrapper.agreement
         self._follow(wrapper)
@@ -618,7 +721,14 @@ class ModelBudget:
     def memory_report(self) -> str:
         """Return a table of the bytes of a step by role and by module."""
         last, why = self._shared.last, self._why.get(True)
-        planned = [] if last is None else [report_of(last, self._settings.limit_bytes)]
+        planned = []
+        if last is not None:
+            process = self._settings.process
+            lines = [] if process is None else process.lines()
+            lines += self._offload.lines()
+            planned.append(
+                "\n".join((*lines, report_of(last, self._settings.limit_bytes)))
+            )
         if why is not None:
             planned.append(self._unplanned.report(why))
         elif self._unplanned.saved is not None:
@@ -689,7 +799,7 @@ def _budget_of(model: nn.Module) -> ModelBudget | None:
 @named_arguments
 def budget(
     model: nn.Module,
-    limit: float | str | None,
+    limit: float | str | ProcessLimit | None,
     *,
     example: Sequence[Any] | None = None,
     example_kwargs: Mapping[str, Any] | None = None,
@@ -702,6 +812,7 @@ def budget(
     spill_to: str | os.PathLike[str] | None = None,
     spill_limit: int | str | None = None,
     lane_bandwidth: int | str | None = None,
+    offload: str | Sequence[str] | None = "auto",
 ) -> nn.Module:
     """Make a model train within a limit.
 
@@ -719,9 +830,10 @@ def budget(
         The model. If `torch.compile` cannot trace it as one graph, it runs in eager
         mode, with a warning, and what autograd saves is kept within the limit. A budget
         that it has already is replaced.
-    limit : int, float, str or None
+    limit : int, float, str, ProcessLimit or None
         The most bytes of a training step, such as ``"4GiB"``; ``math.inf`` means no
-        limit. None takes the budget off, and is given without other arguments.
+        limit. What `limit_process` returns is the limit of all that the process has
+        resident. None takes the budget off, and is given without other arguments.
     example : sequence or None, default None
         Positional inputs to plan for at once, without running the model.
     example_kwargs : mapping or None, default None
@@ -764,6 +876,13 @@ def budget(
         The most bytes per second to copy, in each direction. None copies as fast as
         files are, and plans with a nominal speed. Not allowed on a GPU, whose copies
         are timed.
+    offload : str, sequence of str or None, default "auto"
+        What lies in files in `spill_to` for good, and is in memory only while it is
+        used: ``"optimizer_state"``, ``"frozen_weights"``, ``"gradients"``,
+        ``"weights"``, and ``"step_in_backward"``, with which the optimizer updates a
+        parameter as soon as its gradient is there and frees that. ``"auto"`` takes the
+        first of the first four without which no plan fits; None takes none. Weights of
+        `map_weights` are always read from their file.
 
     Returns
     -------
@@ -807,7 +926,12 @@ def budget(
             *(example, example_kwargs, optimizer, policy, loss),
             *(spill_to, spill_limit, lane_bandwidth),
         )
-        changed = inductor or times != "measured" or on_new_shape != "bucket"
+        changed = (
+            inductor
+            or offload != "auto"
+            or times != "measured"
+            or on_new_shape != "bucket"
+        )
         if changed or any(x is not None for x in others):
             raise TypeError(
                 "limit=None takes the budget off, and other arguments have no meaning "
@@ -828,15 +952,29 @@ def budget(
                 "model would plan it again: take it off by budget(module, None)"
             )
     spill = spill_of(spill_to, spill_limit, lane_bandwidth, inductor=inductor)
+    process = limit if isinstance(limit, ProcessLimit) else None
     settings = Settings(
-        checked_limit(limit),
+        limit.limit_bytes if isinstance(limit, ProcessLimit) else checked_limit(limit),
         checked_policy(policy),
         times,
         inductor,
         spill,
         checked_on_new_shape(on_new_shape),
+        checked_offload(offload, optimizer),
+        process,
     )
+    if settings.process is not None and times == "nominal":
+        warnings.warn(
+            "times='nominal' runs no op before the first step, so that what libraries "
+            "keep is not known: the process may need more than its limit",
+            RuntimeWarning,
+            stacklevel=outside("torch"),
+        )
+    before = _budget_of(inner)
+    if before is not None:
+        before._offload.bring_back()
     made = ModelBudget(inner, settings, optimizer=optimizer, loss=loss)
+    made._settle()
     if inner is not model:
         made._put_in(model)
     if is_planned:
@@ -847,7 +985,7 @@ def budget(
 
 @named_arguments
 def auto_checkpoint(
-    model: nn.Module, memory_budget: float | str | None, **options: Any
+    model: nn.Module, memory_budget: float | str | ProcessLimit | None, **options: Any
 ) -> nn.Module:
     """Recompute activations of a model where its training steps need it to fit.
 
@@ -857,7 +995,7 @@ def auto_checkpoint(
     ----------
     model : torch.nn.Module
         The model, which is given the budget in place.
-    memory_budget : int, float, str or None
+    memory_budget : int, float, str, ProcessLimit or None
         The limit of `budget`.
     **options
         Its other arguments.

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
-from memcfg.torch.limit import _cpu_limit
+from memcfg.torch.limit import _cpu_limit, _process_limit
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,8 +25,18 @@ class Meter(NamedTuple):
     reset: Callable[[], None]
 
 
-def meter_of(device: torch.device) -> Meter | None:
-    """Return the meter of a device's bytes, or None if nothing counts them."""
+def meter_of(device: torch.device, *, of_process: bool = False) -> Meter | None:
+    """Return the meter of a device's bytes, or None if nothing counts them.
+
+    `of_process` means the resident memory of the process, on a CPU.
+    """
+    if of_process and device.type == "cpu":
+        resident = _process_limit.resident
+        return Meter(
+            lambda: resident()["now"],
+            lambda: resident()["peak"],
+            _process_limit.reset_peak,
+        )
     if device.type == "cuda":
         return Meter(
             partial(torch.cuda.memory_allocated, device),

@@ -19,6 +19,8 @@ from memcfg.torch.budget._step import Step, peak_of
 from memcfg.torch.budget._swaps import extent_of
 from memcfg.torch.ranks._around import Beside
 from memcfg.torch.spill._stores import SpillRefusedError, Stores
+from memcfg.torch.state._offload import Offloading
+from memcfg.torch.state._weights import READ
 from memcfg.torch.trace._costs import MeasuredCosts, costs_of
 from memcfg.torch.trace._generator_states import add_states
 from memcfg.torch.trace._infeasible import InfeasibleStepError
@@ -46,7 +48,9 @@ if TYPE_CHECKING:
     from memcfg.graph import Op
     from memcfg.plan import Plan, Policy
     from memcfg.torch.budget._step import Peak
+    from memcfg.torch.limit._process_limit import ProcessLimit
     from memcfg.torch.spill._store import Store
+    from memcfg.torch.state._offload import Offload
     from memcfg.torch.trace._traced import Costs
 
 SO_FAR, MISSED = "gradients so far", "not planned"  # names of bytes outside a graph
@@ -54,6 +58,8 @@ STATE, WORKSPACES = "optimizer state", "cuBLAS workspaces"
 HELD, UNREAD = "held by functions", "not read by the step"
 OF_LOSS = "loss and its gradient"  # the user's scalars, which outlive the op of a loss
 OUTPUTS = "copies of outputs"  # by wrappers
+READ_AHEAD = "weights read ahead"
+BESIDE = "beside tensors"  # of the process
 UNTIL_BACKWARD = (SO_FAR, MISSED, HELD)  # freed by the time the optimizer steps
 
 
@@ -75,6 +81,10 @@ class Settings:
         Where tensors may be moved; None if they stay.
     on_new_shape : str, default "replan"
         What a step does whose inputs have another shape.
+    offload : Offloading, optional
+        Which tensors lie in files.
+    process : ProcessLimit or None, default None
+        The limit of the process, if it is that; None if it is of tensors only.
     """
 
     limit_bytes: int | None
@@ -83,6 +93,8 @@ class Settings:
     inductor: bool = False
     spill: SpillPlace | None = None
     on_new_shape: str = "replan"
+    offload: Offloading = field(default_factory=Offloading)
+    process: ProcessLimit | None = None
 
 
 @dataclass(eq=False, repr=False)
@@ -99,18 +111,24 @@ class Shared:
         The passes that are alive.
     last : Step or None
         The step that was planned or ran last; a training step if there was one.
+    offload : Offload or None
+        The tensors that lie in files; None if there are none.
     before_run : callable or None
         Called before a forward phase runs, when its plan is known; may raise.
     seen : Seen
         The numbers and lengths of the steps so far.
+    tensor_bytes : callable
+        Returns the bytes of the model's and the optimizer's tensors in memory.
     """
 
     costs: Costs
     stores: Stores | None = None
     passes: LivePasses = field(default_factory=LivePasses)
     last: Step | None = None
+    offload: Offload | None = None
     before_run: Callable[[], None] | None = None
     seen: Seen = field(default_factory=Seen)
+    tensor_bytes: Callable[[], Iterable[int]] = tuple
 
     @classmethod
     def of(cls, settings: Settings) -> Shared:
@@ -288,6 +306,13 @@ class Planner:
             costs.prepare(source.nodes)
         overhead = self.overhead.of(source, num_fwd_outputs)
         overhead[UNREAD] = sum(self.unread.get(each, 0) for each in _devices(source))
+        if any(node.target is READ for node in source.nodes):
+            offload = self.shared.offload
+            overhead[READ_AHEAD] = 0 if offload is None else offload.ahead_bytes
+        process = self.settings.process
+        if process is not None:
+            tensors = sum(self.shared.tensor_bytes())
+            overhead[BESIDE] = process.beside(tensors, "a step was planned")
         store = None if stores is None else stores.of(_devices(source))
         ways = self._traced(source, num_fwd_outputs, parameters, overhead, store)
         step = self._known(ways, overhead, store)

@@ -48,7 +48,14 @@ class Wrapper:
     ----------
     module : torch.nn.Module
         The model.
+
+    Attributes
+    ----------
+    is_on_ranks : bool
+        Whether several ranks train the model.
     """
+
+    is_on_ranks = False
 
     def __init__(self, module: nn.Module) -> None:
         self.module = module

@@ -52,6 +52,8 @@ class DataParallel(Wrapper):
         If it keeps copies of parameters in another dtype.
     """
 
+    is_on_ranks = True
+
     def __init__(self, module: nn.Module, around: DistributedDataParallel) -> None:
         super().__init__(module)
         if around.mixed_precision is not None:

@@ -58,6 +58,8 @@ class FullySharded(Wrapper):
         precision of their own, or if parameters are offloaded.
     """
 
+    is_on_ranks = True
+
     def __init__(self, module: nn.Module) -> None:
         super().__init__(module)
         self._state = _state_of(module)

@@ -131,6 +131,7 @@ def _is_measured(node: fx.Node) -> bool:
         node.op == "call_function"
         and isinstance(node.target, torch._ops.OpOverload)
         and node.target.namespace in ("aten", "memcfg")
+        and node.target not in told_by
     )
 
 

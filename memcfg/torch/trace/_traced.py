@@ -23,6 +23,7 @@ from memcfg._caller import shown_path
 from memcfg.graph import Graph, Op, Tensor, memory_seconds
 from memcfg.graph._graph import DTYPES
 from memcfg.plan import Compute
+from memcfg.torch.spill._tensor_files import place_of
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ Costs = Callable[[fx.Node], tuple[float, int]]
 ONCE = "memcfg.once"  # in the metadata of nodes that must not be recomputed
 # in the metadata of nodes for which a planned step calls another function
 RUNS_AS = "memcfg.runs_as"
+ELSEWHERE = "memcfg.elsewhere"  # in the metadata of nodes whose bytes lie in a file
 LOSS = "loss"  # the user's own op
 UPDATE = "step of the optimizer"  # the op that follows the backward phase, if any
 PASSING = "before forward"  # the op of a wrapper, if it gathers or sends something
@@ -76,7 +78,12 @@ def values_of(node: fx.Node) -> list[torch.Tensor]:
 
 
 def nbytes_of(value: torch.Tensor) -> int:
-    """Return the bytes of a tensor's storage, rounded as its allocator does."""
+    """Return the bytes of a tensor's storage, rounded as its allocator does.
+
+    Those of a tensor that lies in a file are 0.
+    """
+    if place_of(value) is not None:
+        return 0
     return rounded(int(value.untyped_storage().nbytes()), value.device)
 
 
@@ -386,12 +393,14 @@ class Tracer:
         before = [node for node in order[: last + 1] if node not in after]
         return [*before, *after, *order[last + 1 :]], len(before) - 1
 
-    def _new(self, name: str, value: torch.Tensor, role: str) -> int:
+    def _new(
+        self, name: str, value: torch.Tensor, role: str, *, is_elsewhere: bool = False
+    ) -> int:
         dtype = str(value.dtype).removeprefix("torch.")
         self._tensors.append(
             Tensor(
                 name,
-                nbytes_of(value),
+                0 if is_elsewhere else nbytes_of(value),
                 role,
                 tuple(map(int, value.shape)),
                 dtype if dtype in DTYPES else None,
@@ -405,7 +414,8 @@ class Tracer:
         for value in values_of(node):
             if _key(value) not in self._ids:
                 state = node.op == "get_attr" or self._is_parameter(node)
-                self._new(node.name, value, "parameter" if state else "input")
+                role = "parameter" if state else "input"
+                self._new(node.name, value, role, is_elsewhere=ELSEWHERE in node.meta)
             self._storage_of[node] = self._ids[_key(value)]
 
     def _is_parameter(self, node: fx.Node) -> bool:
@@ -423,7 +433,12 @@ class Tracer:
         fresh = list({_key(v): v for v in values if _key(v) not in self._ids}.values())
         role = "activation" if phase == "forward" else "activation_gradient"
         outputs = [
-            self._new(node.name if not at else f"{node.name}:{at}", value, role)
+            self._new(
+                node.name if not at else f"{node.name}:{at}",
+                value,
+                role,
+                is_elsewhere=ELSEWHERE in node.meta,
+            )
             for at, value in enumerate(fresh)
         ]
         single = isinstance(node.meta.get("val"), torch.Tensor)
