@@ -24,11 +24,9 @@ print(mt.get_budget(model).memory_report())
 """
 EXCEED = """
 import sys, time
-import memcfg.torch._required
-from memcfg.torch.limit import _process_limit as limits
-if sys.argv[1] == "samples":
-    limits._groups = tuple
-process = limits.limit_process("50MiB", above_now=True, enforce=True)
+import memcfg.torch as mt
+how = {"samples": "samples", "any": True}[sys.argv[1]]
+process = mt.limit_process("50MiB", above_now=True, enforce=how)
 print(process.enforced_by, flush=True)
 held = [bytearray(b"1" * 2**20) for _ in range(200)]
 time.sleep(5)
@@ -77,3 +75,5 @@ def test_limits_that_make_no_sense_are_refused():
         mt.limit_process("1MiB")
     with pytest.raises(TypeError):
         mt.limit_process(None)
+    with pytest.raises(ValueError, match="enforce is True, False"):
+        mt.limit_process("8TiB", enforce="samplings")

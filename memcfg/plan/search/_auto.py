@@ -256,9 +256,8 @@ def _plan(request: Request, *, first: bool = False) -> _Plans:
         if not plans.begin(policy.name) or (first and plans.best is not None):
             return plans
         plans.add(propose(policy, request))
-    if request.any_fits and plans.best is not None:
-        return plans
-    if len(request.graph.ops) <= _LAST[0] and request.step.is_small:
+    is_enough = request.any_fits and plans.best is not None
+    if not is_enough and len(request.graph.ops) <= _LAST[0] and request.step.is_small:
         _search(request, plans)
     return plans
 

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 _KEPT = 2**20  # bytes: larger blocks go back to the system when they are freed
 _TRIM, _MAPPED = -1, -3  # M_TRIM_THRESHOLD and M_MMAP_THRESHOLD of mallopt(3)
 _STATUS = Path("/proc/self/status")
+_WAYS = ("cgroup", "samples")  # in which the system ends a process
 _WATCH = """
 import os, signal, sys, time
 pid, limit = int(sys.argv[1]), int(sys.argv[2])
@@ -162,7 +163,7 @@ class ProcessLimit:
 
 
 def limit_process(
-    limit: int | str, *, above_now: bool = False, enforce: bool = False
+    limit: int | str, *, above_now: bool = False, enforce: bool | str = False
 ) -> ProcessLimit:
     """Plan budgets so that the resident memory of the process stays within a limit.
 
@@ -182,10 +183,11 @@ def limit_process(
         (RssAnon + RssFile): a number, or a string such as ``"8GiB"`` or ``"50%"``.
     above_now : bool, default False
         Whether the limit is of what comes in addition to what is resident now.
-    enforce : bool, default False
+    enforce : bool or {"cgroup", "samples"}, default False
         Whether the system also ends the process above the limit: by a control group
-        for what is allocated from now on, if this process may make one, or else by
-        another process, which samples the resident memory every 10 ms.
+        (``"cgroup"``) for what is allocated from now on, or by another process
+        (``"samples"``), which reads the resident memory every 10 ms. True takes the
+        first if this process may make one, or else the second.
 
     Returns
     -------
@@ -196,10 +198,12 @@ def limit_process(
     ------
     NotImplementedError
         If the system is not Linux.
+    OSError
+        If `enforce` is ``"cgroup"`` and this process may not make one.
     ResourceExhaustedError
         If more is resident already.
     TypeError, ValueError
-        If `limit` is not a size, or is zero.
+        If `limit` is not a size, or is zero, or `enforce` is something else.
 
     Examples
     --------
@@ -214,6 +218,10 @@ def limit_process(
     nbytes = parse_bytes(limit, total_bytes=machine_bytes())
     if nbytes == 0:
         raise ValueError("a limit is more than 0 bytes")
+    if enforce not in {False, True, *_WAYS}:
+        raise ValueError(
+            f"enforce is True, False, 'cgroup' or 'samples', not {enforce!r}"
+        )
     made = ProcessLimit(nbytes)
     if above_now:
         made.limit_bytes = nbytes = nbytes + made.baseline_bytes
@@ -232,13 +240,14 @@ def limit_process(
         library.mallopt(_TRIM, _KEPT)
     reset_peak()
     if enforce:
-        made.enforced_by = _enforced(nbytes, nbytes - made.baseline_bytes)
+        ways = _WAYS if enforce is True else (str(enforce),)
+        made.enforced_by = _enforced(nbytes, nbytes - made.baseline_bytes, ways)
     return made
 
 
-def _enforced(limit: int, more: int) -> str:
+def _enforced(limit: int, more: int, ways: tuple[str, ...]) -> str:
     """Let the system end this process above a limit; return how."""
-    for folder, name in _groups():
+    for folder, name in _groups() if "cgroup" in ways else ():
         group = folder / f"memcfg-{os.getpid()}"
         with suppress(OSError):
             group.mkdir()
@@ -250,6 +259,8 @@ def _enforced(limit: int, more: int) -> str:
                 raise
             atexit.register(_leave, folder, group, os.getpid())
             return "cgroup"
+    if "samples" not in ways:
+        raise OSError("this process may make no control group for memory")
     watch = subprocess.Popen(
         [sys.executable, "-I", "-S", "-c", _WATCH, str(os.getpid()), str(limit)],
         stdin=subprocess.DEVNULL,

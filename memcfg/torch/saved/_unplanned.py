@@ -12,8 +12,8 @@ from torch.utils._pytree import tree_leaves
 from memcfg.errors import InfeasiblePlanError
 from memcfg.torch.limit._out_of_memory import OutOfMemoryError
 from memcfg.torch.saved._account import KEPT
+from memcfg.torch.saved._backward_bytes import backward_bytes
 from memcfg.torch.saved._saved_tensors import SavedTensors
-from memcfg.torch.trace._backward_bytes import backward_bytes
 from memcfg.torch.trace._fakes import LiveStorages, state_of
 from memcfg.torch.trace._traced import nbytes_of, rounded
 from memcfg.units import format_bytes

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from memcfg.torch.state._applied import STEP
+from memcfg.torch.state._backward_updates import STEP
 from memcfg.torch.state._gradient_slots import PUT
 from memcfg.torch.state._weights import READ
 from memcfg.torch.trace._traced import (

@@ -18,7 +18,7 @@ from memcfg.torch.spill._tensor_files import (
     place_of,
     whole_pages,
 )
-from memcfg.torch.state._applied import Update
+from memcfg.torch.state._backward_updates import Update
 from memcfg.torch.state._gradient_slots import Slot
 from memcfg.torch.state._pieces import PieceStep, check_elementwise, is_large
 from memcfg.torch.state._weights import Reader, Weight

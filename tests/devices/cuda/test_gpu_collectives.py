@@ -8,7 +8,6 @@ import pytest
 import memcfg as mc
 from memcfg import nn
 from memcfg.devices import OperandSpec
-from memcfg.devices.cuda._bound_launch import BoundLaunch
 from memcfg.ops import add_group
 from memcfg.parallel import ParallelWrapper
 
@@ -187,18 +186,23 @@ class Notes:
     def all_reduce(self, arrays, work):
         assert work.nbytes == self.nbytes
         work[:] = 255
-        self.notes.append("all_reduce")
+        self.notes.append(cuda_stand_in.calls())
         for each in arrays:
             each *= 3
 
 
 @pytest.mark.parametrize("work_bytes", [0, 100])
-def test_the_gpu_computes_until_the_result_is_needed(device, monkeypatch, work_bytes):
-    notes = []
-    issue = BoundLaunch.issue
-    monkeypatch.setattr(
-        BoundLaunch, "issue", lambda *given: (notes.append("kernel"), issue(*given))
-    )
+def test_the_gpu_computes_until_the_result_is_needed(device, work_bytes):
+    early, late = (calls_before(device, work_bytes, kernels) for kernels in (2, 0))
+    assert early[0] >= late[0] + 2  # the launches; later runs launch a graph
+
+
+def calls_before(device, work_bytes, before):
+    """Return the calls of the driver until a collective is done, of a step that works.
+
+    So many of its two independent kernels come before the wait for the collective.
+    """
+    notes, counts = [], []
     group = Notes(notes, work_bytes)
     add_group("notes", group)
     arena = device.pool.arena(1 << 20, tag="test")
@@ -220,20 +224,25 @@ def test_the_gpu_computes_until_the_result_is_needed(device, monkeypatch, work_b
     with pytest.raises(ValueError, match="bytes of the host"):
         program.compute(total, [0, 64, 0, 64], sizes, 128, 3)
     begun = program.compute(total, [0, 64, 0, 64], sizes, (1, 1024), 3)
-    program.compute(add, [128, 128, 192], [64] * 3, None)
-    program.compute(add, [192, 192, 256], [64] * 3, None)
+    adds = [[128, 128, 192], [192, 192, 256]]
+    for places in adds[:before]:
+        program.compute(add, places, [64] * 3, None)
     program.wait(0, begun)
-    program.compute(add, [64, 256, 320], [64] * 3, None)
+    for places in [*adds[before:], [64, 256, 320]]:
+        program.compute(add, places, [64] * 3, None)
     ones = np.ones(16, np.float32)
     for run in (program.run, program.run, lambda: program.run_timed() and -1):
         device.write(arena, 64, ones)
         device.write(arena, 128, ones)
         notes.clear()
+        notes.append(cuda_stand_in.calls())
         assert run() == -1
         found = np.empty(16, np.float32)
         device.read(arena, 320, found)
         assert found.tolist() == [3 + 4] * 16
         if run == program.run:
-            assert notes == ["kernel", "kernel", "all_reduce", "kernel"]
+            begin, called = notes
+            counts.append(called - begin)
     spans = program.run_traced()
     assert len(spans) == len(program)
+    return counts

@@ -229,7 +229,8 @@ def scaled(images: np.ndarray, of: Range, to: Range) -> np.ndarray:
 def drawn(scope: Scope, seed: int, samples: int, count: int) -> list[int]:
     """Append uniform numbers of each image, shape (samples, 1)."""
     assert scope.step is not None  # the caller has seen it
-    seed, step, result = derive_seed(seed, scope.call), scope.step(), []
+    result: list[int] = []
+    seed, step = derive_seed(seed, scope.call), scope.step()
     for number in range(count):
         given = {"shape": (samples, 1), "key": derive_seed(seed, number)}
         result += scope.apply("random_uniform", (step,), given)

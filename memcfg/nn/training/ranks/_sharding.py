@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from memcfg.nn._network import Weight
     from memcfg.nn.optimizers import Optimizer
     from memcfg.nn.optimizers._optimizer import Slot
-    from memcfg.nn.training._session import Session
     from memcfg.runtime import FirstValue
 
 __all__ = [
@@ -51,7 +50,7 @@ class Peers(Protocol):
     def write_all(self, name: str, value: Array) -> None:
         """Write a whole value to all ranks, each of which keeps what it holds."""
 
-    def together(self, function: Callable[[Session], R]) -> R:
+    def together(self, function: Callable[[Any], R]) -> R:
         """Call a function for the session of each rank; return this rank's result."""
 
 
