@@ -656,7 +656,7 @@ def test_a_refusal_is_shown_without_the_frames_of_pytorchs_compiler():
         frames = [line for line in text.splitlines() if "eval_frame.py" not in line]
         assert "_dynamo" not in "".join(frames)
         assert "_functorch" not in text
-        assert len(text.splitlines()) < 40
+        assert len(text.splitlines()) < 50
         cause = error.__context__  # for debugging: with all frames
         assert type(cause).__module__ == "torch._dynamo.exc"
         assert "_dynamo" in "".join(traceback.format_tb(cause.__traceback__))
