@@ -264,7 +264,9 @@ class ModelBudget:
         """Run the model as planned, or, while it is exported, without a plan."""
         if torch.compiler.is_exporting() or not self._is_on:
             return self._plain(*args, **kwargs)
-        if torch._C._functorch.peek_interpreter_stack() is not None:
+        # Dynamo has no value of the stack; what it cannot trace runs in eager mode.
+        is_traced = torch.compiler.is_dynamo_compiling()
+        if not is_traced and torch._C._functorch.peek_interpreter_stack() is not None:
             self._warn_of_transforms()
             return self._plain(*args, **kwargs)
         return self._planned(*args, **kwargs)
