@@ -6,6 +6,7 @@ import copy
 import gc
 import inspect
 import warnings
+from functools import partial
 from types import CodeType, MethodType
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -129,7 +130,10 @@ class ModelBudget:
         bound = MethodType(type(module).forward, module)
         self.__signature__ = inspect.signature(self._own or bound)
         self._shared = Shared.of(self._settings)
-        self._shared.tensor_bytes = self._tensor_bytes
+        # Compiled graphs hold what is shared, and must not hold the budget.
+        self._shared.tensor_bytes = partial(
+            _tensor_bytes, self._module, self._optimizer
+        )
         self._offload = self._made_offload(module)
         self._around: ref[DistributedDataParallel] | None = None
         self._beside, self._so_far_bytes = Beside(), 0
@@ -165,16 +169,6 @@ class ModelBudget:
             names = tuple(each for each in names if each == FROZEN)
         if self._offload.settle(names):
             self._count_optimizer()
-
-    def _tensor_bytes(self) -> list[int]:
-        """Return the bytes of storages of the model and of its optimizer in memory."""
-        tensors = [*state_of(self.module)]
-        tensors += [e.grad for e in self.module.parameters() if e.grad is not None]
-        optimizer = None if self._optimizer is None else self._optimizer()
-        if optimizer is not None:
-            tensors += tensors_in(optimizer.state)
-        storages = {each.untyped_storage()._cdata: each for each in tensors}
-        return [nbytes_of(each) for each in storages.values()]
 
     def _count_optimizer(self) -> None:
         """Count what the optimizer has in memory again."""
@@ -754,6 +748,22 @@ class ModelBudget:
         state["_own"] = copy.deepcopy(self._own, memo)
         made.__setstate__(state)
         return made
+
+
+def _tensor_bytes(
+    module: ref[nn.Module], optimizer: ref[torch.optim.Optimizer] | None
+) -> list[int]:
+    """Return the bytes of storages of a model and of its optimizer in memory."""
+    model = module()
+    stepped = None if optimizer is None else optimizer()
+    tensors = []
+    if model is not None:
+        tensors += state_of(model)
+        tensors += [e.grad for e in model.parameters() if e.grad is not None]
+    if stepped is not None:
+        tensors += tensors_in(stepped.state)
+    storages = {each.untyped_storage()._cdata: each for each in tensors}
+    return [nbytes_of(each) for each in storages.values()]
 
 
 def _is_planned(node: Any) -> bool:

@@ -132,9 +132,19 @@ def memcfg_planned(module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
         only_plan=call.only_plan,
         module=call.module,
         has_lengths=True,
-        loss_of=call.loss_bytes,
+        loss_of=_loss_bytes_now,
     )
     return compilation(module, inputs, call.given())
+
+
+def _loss_bytes_now(shape_of: ShapeOf | None) -> int | None:
+    """Return the bytes of the loss of the call that this thread is in.
+
+    What is compiled keeps this function, and must not keep a call.
+    """
+    call = _running.call
+    assert call is not None
+    return call.loss_bytes(shape_of)
 
 
 class PlannedCall:
