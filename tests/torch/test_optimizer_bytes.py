@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import math
+import warnings
 from functools import partial
 
 import pytest
@@ -190,11 +191,15 @@ class Strange(optim.SGD):
 
 
 def test_an_optimizer_that_cannot_be_traced_is_said_and_not_counted():
-    module, x = torch.nn.Linear(256, 8, bias=False), torch.randn(8, 256)
+    module = torch.nn.Linear(256, 8, bias=False)
     optimizer = Strange(module.parameters(), lr=0.1)
     with pytest.warns(RuntimeWarning, match="step of Strange .* only on Sundays"):
         assert update_bytes(optimizer) is None
-    lbfgs = optim.LBFGS(module.parameters(), max_iter=1)
+
+
+def test_what_a_step_of_lbfgs_has_in_use_is_counted_as_its_state():
+    module, x = torch.nn.Linear(256, 8, bias=False), torch.randn(8, 256)
+    lbfgs = optim.LBFGS(module.parameters(), max_iter=1, history_size=3)
 
     def closure():
         lbfgs.zero_grad()
@@ -203,9 +208,13 @@ def test_an_optimizer_that_cannot_be_traced_is_said_and_not_counted():
         return loss
 
     lbfgs.step(closure)
-    with pytest.warns(RuntimeWarning, match="step of LBFGS"):
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="what a step of LBFGS has in use")
+        assert update_bytes(lbfgs) is None
         told = mt.estimate(module, (x,), optimizer=lbfgs, times="nominal")
-    assert told.by_role["optimizer state"] > 0
+    own = module.weight.nbytes
+    # two vectors for each step that it remembers, and six of its direction
+    assert 12 * own <= told.by_role["optimizer state"] <= 12 * own + 2**10
 
 
 STATES = {**KINDS, "Muon": partial(optim.Muon, lr=0.1)}
