@@ -229,9 +229,13 @@ class Compilation:
             inference_compiler=self.infer,
             partition_fn=self.partition,
         )
-        if has_lstm(module):
-            return self._with_lstms(make, module, inputs)
-        return _made(make, module, inputs)
+        try:
+            if has_lstm(module):
+                return self._with_lstms(make, module, inputs)
+            return _made(make, module, inputs)
+        finally:  # PyTorch keeps `backward`, and with it this object
+            self._inputs = self._traced_inputs = ()
+            self._found, self._loss_of = NOTHING, None
 
     def partition(
         self,
