@@ -211,7 +211,7 @@ def refused_by_one(rank, wrap):
 
 
 def broken_by_one(rank):
-    """A step that one rank cannot trace."""
+    """A step that one rank cannot trace: whether it is a ValueError, and its words."""
 
     class Breaks(AllUsed):
         def forward(self, x):
@@ -224,7 +224,7 @@ def broken_by_one(rank):
     try:
         call(batch(rank, 0))
     except (RuntimeError, ValueError) as error:
-        return type(error).__name__, str(error)
+        return isinstance(error, ValueError), str(error)
 
 
 def accumulated(rank, view, joined):

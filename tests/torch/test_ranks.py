@@ -73,8 +73,9 @@ def test_one_refusal_refuses_all_and_nothing_hangs(ranks, wrap):
 
 def test_a_rank_that_cannot_trace_is_named_on_the_others(ranks):
     first, second = ranks.ask(torch_ranks.broken_by_one)
-    assert first[0] == "ValueError"
-    assert second[0] == "RuntimeError"
+    assert first[0]
+    assert "cannot be traced as one graph" in first[1]
+    assert not second[0]
     assert "rank 0 cannot run this step" in second[1]
 
 
