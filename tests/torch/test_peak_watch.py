@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import warnings
+from weakref import ref
 
 import pytest
 import torch
@@ -170,3 +171,14 @@ def test_what_is_planned_again_is_not_planned_a_third_time(pool):
     assert second.limit_bytes == limit
     assert mt.get_budget(run).memory_plan is second
     assert all(state + peak <= limit for peak in peaks)
+
+
+def test_the_inputs_of_the_first_step_are_freed(pool):
+    module = torch.nn.Linear(4, 1)
+    run = mt.budget(module, "1MiB", loss=torch.mean, times="nominal")
+    x = torch.randn(8, 4)
+    there = ref(x)
+    run(x).mean().backward()
+    del x
+    gc.collect()
+    assert there() is None
