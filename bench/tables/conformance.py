@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from textwrap import fill
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "conformance.json"
 HEAD = """| model | eager, MiB | estimate | bits | floor | 100 % | 70 % | 50 % | at it |
 | --- | ---: | ---: | --- | ---: | ---: | ---: | ---: | ---: |
 """
 CREATED = {"ones_like", "empty_like", "zeros_like", "_unsafe_view"}  # without values
+WHOLE = {"break_long_words": False, "break_on_hyphens": False}
 LIMITS = ("100 %", "70 %", "50 %", "floor")
 
 
@@ -81,7 +83,7 @@ def table() -> str:
     place, results = read()
     rows = "\n".join(map(row, results))
     reasons = [
-        f"* `{each['model']}`: {why}"
+        fill(f"* `{each['model']}`: {why}", 88, subsequent_indent="  ", **WHOLE)
         for each in results
         for why in dict.fromkeys(
             [

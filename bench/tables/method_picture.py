@@ -42,7 +42,7 @@ def convolutions(count: int = 5) -> nn.Model:
         layers.append(nn.ReLU(name=f"relu{number}"))
         if number == count - 1:
             layers.append(nn.MaxPooling2D(name="pool"))
-    layers += [nn.Flatten(), nn.Dense(10, use_bias=False, name="classes")]
+    layers += [nn.Flatten(name="flatten"), nn.Dense(10, use_bias=False, name="classes")]
     return nn.Sequential(layers, name="convolutions")
 
 

@@ -90,7 +90,7 @@ def check_x(x: Any, what: str = "x", field: Field | None = None) -> Array:
     result: Array = np.asarray(x)
     if field is not None and result.ndim != len(field.shape) + 1:
         result = _ranked(result, field.shape)
-    if result.ndim < (2 if field is None else 1 + len(field.shape)):
+    if result.ndim < (2 if field is None or field.shape else 1):
         raise ValueError(
             f"{what} needs an axis of samples and one more at least, got {result.shape}"
         )

@@ -1236,7 +1236,8 @@ class Session:
         is_part = begin is not None and kind == "train"
         if self.distribution is not None and not apart:
             return self.distribution.step(kind, batch, optimizer, guard)
-        if kind != "train" and self._spec.divides_weights:
+        ranked = kind != "train" and self._spec.rank is not None
+        if ranked and self._spec.divides_weights:
             return self._step_on_all(kind, batch, results, with_outputs=with_outputs)
         with self.lock.step():
             gather = self._gather() if self.lent else None
