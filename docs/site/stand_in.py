@@ -1,4 +1,4 @@
-"""A stand-in for PyTorch: any name is a class that does nothing.
+"""Stand-ins for PyTorch and its trainers: any name is a class that does nothing.
 
 memcfg.torch registers functions for PyTorch's classes, derives from them and decorates
 with its functions. All of that works with classes; nothing can be computed with them.
@@ -71,6 +71,7 @@ class Finder(MetaPathFinder, Loader):
 def stand_in_for_torch() -> None:
     """Let memcfg.torch be imported, whether PyTorch is there or not."""
     if "torch" not in sys.modules:
-        sys.meta_path.insert(0, Finder("torch"))
+        for package in ("torch", "lightning", "pytorch_lightning", "transformers"):
+            sys.meta_path.insert(0, Finder(package))
         autograd: Any = import_module("torch.autograd")
         autograd.Function.apply = classmethod(made("apply", "torch"))
