@@ -47,19 +47,17 @@ def test_the_peak_on_paper_is_the_measured_one_to_the_byte(
         found = estimate(deep(), workers, batch, limit, shard=shard, **IN_PROCESS)
         return found.rows[0]
 
-    row = predicted("64MiB")
+    limit = 64 << 20
+    row = predicted(limit)
     if tight:
         less = predicted(row.peak_bytes * 9 // 10)
-        row = less if less.fits else predicted(less.smallest_limit_bytes)
+        limit = less.peak_bytes if less.fits else less.smallest_limit_bytes
+        row = predicted(limit)
+        assert row.fits
     mc.config.reset()
     mc.config.threading.set_intra_op_parallelism_threads(1)
-    limit = row.peak_bytes if tight else 64 << 20
     peaks = measured(workers, f"{limit}B", shard, batch)
-    assert peaks[0] == max(peaks)
-    if tight:  # kernels of some processors have another plan there, which takes less
-        assert 0.99 * row.peak_bytes <= peaks[0] <= row.peak_bytes
-    else:
-        assert peaks[0] == row.peak_bytes
+    assert peaks[0] == row.peak_bytes == max(peaks)
 
 
 @pytest.mark.parametrize("ranks", [2, 5, 64])
