@@ -127,8 +127,8 @@ def page():
             "What `memcfg.nn` lacks also trains in Keras itself: with its PyTorch "
             "backend, a Keras model is a `torch.nn.Module`, and "
             '`memcfg.torch.budget(model, "1GiB")` keeps `fit`, `evaluate`, `predict`, '
-            "callbacks and saving within a budget, if PyTorch traces the model as one "
-            "graph ([how](torch.md#loops-of-other-libraries)).",
+            "callbacks and saving within a budget "
+            "([how](torch.md#loops-of-other-libraries)).",
             88,
             break_long_words=False,
             break_on_hyphens=False,
