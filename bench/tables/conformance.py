@@ -94,7 +94,8 @@ def table() -> str:
     ]
     why = "\n\nNot trained, or not at all limits:\n\n" + "\n".join(reasons)
     names = ", ".join(f"{k} {v}" for k, v in place["packages"].items())
+    origin = fill(f"{names}; {place['processor']}, {place['date']}.", 88, **WHOLE)
     return f"""{HEAD}{rows}{why if reasons else ""}
 
-{names}; {place["processor"]}, {place["date"]}.
+{origin}
 """
