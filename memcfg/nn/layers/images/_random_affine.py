@@ -20,8 +20,6 @@ from memcfg.nn.layers.images._image_layer import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    Range = tuple[float, float]
-
 
 class _AffineLayer(_ImageLayer):
     """The base of layers that read each pixel at another place."""
@@ -44,7 +42,7 @@ class _AffineLayer(_ImageLayer):
         """Return the numbers of each image, shape (n, 1), that say how it is moved."""
         raise NotImplementedError
 
-    def _ranges(self, height: int, width: int) -> list[Range]:
+    def _ranges(self, height: int, width: int) -> list[tuple[float, float]]:
         """Return the ranges of what is drawn for each image."""
         raise NotImplementedError
 
@@ -177,7 +175,7 @@ class RandomRotation(_AffineLayer):
         matrix = np.concatenate(np.broadcast_arrays(*columns), axis=1)
         return {"angle": angles[:, 0], "rotation_matrix": matrix.astype(np.float32)}
 
-    def _ranges(self, height: int, width: int) -> list[Range]:
+    def _ranges(self, height: int, width: int) -> list[tuple[float, float]]:
         del height, width
         return [(self.factor[0] * 360, self.factor[1] * 360)]
 
@@ -266,7 +264,7 @@ class RandomZoom(_AffineLayer):
             "input_shape": np.shape(data),
         }
 
-    def _ranges(self, height: int, width: int) -> list[Range]:
+    def _ranges(self, height: int, width: int) -> list[tuple[float, float]]:
         del height, width
         factors = [each for each in (self.height_factor, self.width_factor) if each]
         return [(1 + lower, 1 + upper) for lower, upper in factors]
@@ -340,7 +338,7 @@ class RandomTranslation(_AffineLayer):
         moves = np.concatenate([right, down], axis=1)
         return {"translations": moves, "input_shape": np.shape(data)}
 
-    def _ranges(self, height: int, width: int) -> list[Range]:
+    def _ranges(self, height: int, width: int) -> list[tuple[float, float]]:
         factors = (self.height_factor, height), (self.width_factor, width)
         return [(low * length, high * length) for (low, high), length in factors]
 
@@ -413,7 +411,7 @@ class RandomShear(_AffineLayer):
         slopes = np.concatenate(self._numbers_of_draws(drawn), axis=1)
         return {"shear_factor": slopes, "input_shape": np.shape(data)}
 
-    def _ranges(self, height: int, width: int) -> list[Range]:
+    def _ranges(self, height: int, width: int) -> list[tuple[float, float]]:
         del height, width
         return [(0.0, 1.0), self.x_factor, self.y_factor]
 
