@@ -16,7 +16,14 @@ those of AlexNet add up to 7.07 MB, where that line says 6.9.
 
 What was expected: 2 look-ups for each entry, which wait for the ones before them, some
 10 cycles together; a density of 4 % then decodes at 10 GB/s and more, one of 35 % at 2
-to 4. constriction takes some 20 ns a symbol.
+to 4. constriction takes some 20 ns a symbol of range codes.
+
+What was found: that, for fixed widths and Huffman codes of all but small layers. Range
+codes take memcfg's decoder 8 ns a symbol, or 15 where the processor divides integers
+slowly, and two codes at once take no longer than one. Looking a symbol up by a quotient
+that is off by one at most, and correcting it after, was no faster. Blocks of few
+entries take some 10 us each, so that the 1,728 weights of VGG-16's first layer decode
+at 70 MB/s; all other layers do at 290 and more.
 """
 
 from __future__ import annotations

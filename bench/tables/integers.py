@@ -6,7 +6,11 @@ import json
 from pathlib import Path
 
 RESULTS = Path(__file__).resolve().parents[1] / "results"
-FILES = {"with": "integers.json", "without": "integers_without_vnni.json"}
+FILES = {
+    "With VNNI": "integers.json",
+    "Without VNNI": "integers_avx2.json",
+    "Without VNNI, and before windows were gathered": "integers_without_vnni.json",
+}
 HEAD = """| inputs × units | rows | float32 | int8, times as fast | memory | error \
 | int4, times as fast | memory | error |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
@@ -32,7 +36,9 @@ def part(name: str, file: str) -> str:
     """Return the table of a file of results, as Markdown."""
     document = json.loads((RESULTS / file).read_text(encoding="utf-8"))
     place = document["environment"]
-    text = f"{name.capitalize()} VNNI ({place['processor']}):\n\n"
+    told = place.get("instructions")
+    only = f", oneDNN told to keep to {told}" if told else ""
+    text = f"{name} ({place['processor']}{only}):\n\n"
     text += HEAD + "".join(map(row, document["results"]))
     threads, clock = place.get("threads", "automatic"), place.get("clock", "wall")
     text += f"\nThreads: {threads}, clock: {clock}, {place['date']}, load "

@@ -7,6 +7,7 @@ import time
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from memcfg.compression._stage_report import Report, Stage, WeightSummary
 from memcfg.compression._strip import strip
 from memcfg.compression.coding import Coding, encode
 from memcfg.compression.coding._coding import MAX_INDEX_BITS
-from memcfg.nn._argument_checks import integer, nonnegative
+from memcfg.nn._argument_checks import integer, nonnegative, unit_interval
 from memcfg.nn.inputs._elements import unpack
 
 if TYPE_CHECKING:
@@ -36,9 +37,12 @@ __all__ = ["compress"]
 
 QUANTIZERS = ("k_means", "rate")
 _ROUNDS = 12  # of halving the density
+_FAILURES = 2  # in a row that end it: training may bring back what one has lost
+_BISECTIONS = 2  # of the last halving, in logarithms
 _REPEATS = 11  # of a timed step
-_BITS = 5  # that are tried first; then fewer, or more, while they help
-_FEWER_BITS, _MORE_BITS = (4, 3, 2), (6, 7, 8)
+# What is tried first; then what takes fewer bits, or more, while that helps.
+_BITS = 5, (4, 3, 2), (6, 7, 8)
+_STEPS = 0.5, (0.7, 1.0, 1.4), (0.35, 0.25, 0.18)
 
 
 def compress(
@@ -47,6 +51,7 @@ def compress(
     max_accuracy_loss: float = 0.005,
     *,
     validation_data: Any = None,
+    validation_split: float = 0.0,
     metric: str | None = None,
     density: float | Mapping[str, float] | None = None,
     steps: int = 4,
@@ -62,8 +67,10 @@ def compress(
     """Prune a model, share its weights and code it, and train it in between.
 
     What is not given is searched for: densities are halved until training does not
-    bring half of the allowed loss back, and bits are counted down from 5, or up, until
-    the allowed loss is met.
+    bring half of the allowed loss back, twice in a row, and bits are counted down from
+    5, or up, until the allowed loss is met. Steps grow from 0.5, or shrink, likewise.
+    A search chooses by the accuracy that it measures: measure it on samples that the
+    model has not been trained on, and the result on others.
 
     Parameters
     ----------
@@ -78,6 +85,10 @@ def compress(
         What the accuracy may fall by.
     validation_data : tuple, Dataset or sequence of batches, optional
         What the accuracy is measured on; by default `data`.
+    validation_split : float, default 0.0
+        The share of `data`, the last of its samples, that the accuracy is measured on
+        and nothing is trained on, as of `Model.fit`: with the share that the model was
+        trained with, they are new to the model.
     metric : str, optional
         What is measured, by its name in the result of `evaluate`; more is better. None:
         an accuracy.
@@ -92,7 +103,8 @@ def compress(
         What shares weights: `share_weights`, which takes `bits`, or `quantize_by_rate`,
         which takes `step` and `rate_weight`.
     step, rate_weight : optional
-        As of `quantize_by_rate`. None: its defaults.
+        As of `quantize_by_rate`. None: the largest step that is accurate enough; the
+        default weight.
     coder : {"huffman", "range", "none"}, default "huffman"
         As of `Coding`.
     epochs : int, default 5
@@ -141,15 +153,15 @@ def compress(
     ):
         if given is not None:
             settings_of(found, given, check, f"compress: {what}")
-    rates: dict[str, Any] = {"step": step, "rate_weight": rate_weight}
-    by_rate = {key: value for key, value in rates.items() if value is not None}
+    by_rate = {"step": step, "rate_weight": rate_weight}
+    rates = [key for key, value in by_rate.items() if value is not None]
     if rate_weight is not None:
         nonnegative(rate_weight, "rate_weight")
-    for key in by_rate if quantizer != "rate" else ["bits"] if bits is not None else []:
+    for key in rates if quantizer != "rate" else ["bits"] if bits is not None else []:
         raise ValueError(f"compress: the quantizer {quantizer!r} takes no {key}")
     encode(np.zeros(1, np.float32), coder=coder)
     loss = nonnegative(max_accuracy_loss, "max_accuracy_loss")
-    held_out = data if validation_data is None else validation_data
+    data, held_out = _divide(data, validation_data, validation_split)
     size = integer(batch_size, "batch_size")
     first = strip(model)
     measured = measure(first, held_out, size)
@@ -164,12 +176,13 @@ def compress(
     else:
         pruned, accuracy = run.prune_to(first, density, integer(steps, "steps"))
     run.note("pruned", pruned, accuracy)
+    setting: Any = step if quantizer == "rate" else bits
+    by = partial(share_weights, pruned)
     if quantizer == "rate":
-        shared, accuracy = run.trained(quantize_by_rate(pruned, **by_rate), pruned)
-    elif bits is None:
-        shared, accuracy = run.share_down(pruned, base - loss)
-    else:
-        shared, accuracy = run.trained(share_weights(pruned, bits), pruned)
+        weight = {} if rate_weight is None else {"rate_weight": rate_weight}
+        by = partial(quantize_by_rate, pruned, **weight)
+    searched = _STEPS if quantizer == "rate" else _BITS
+    shared, accuracy = run.share(by, pruned, setting, searched, base - loss)
     run.note("shared", shared, accuracy)
     result = run.coded(shared, accuracy)
     if accuracy < base - loss:
@@ -228,26 +241,46 @@ class _Run:
     def prune_down(
         self, model: Model, accuracy: float, least: float
     ) -> tuple[Model, float]:
-        """Halve the density while training keeps the accuracy, then go half the way."""
-        density, factor = 1.0, 0.5
-        for _ in range(_ROUNDS):
-            pruned = prune(model, density * factor, scope="global")
-            tried, found = self.trained(pruned, model)
-            if found >= least:
-                model, accuracy, density = tried, found, density * factor
-                continue
-            tried.close()
-            if factor > 0.5:
+        """Halve the density while training keeps the accuracy, then bisect."""
+        best, density = (model, accuracy), 1.0
+        tried, failures = model, 0
+        for exponent in range(1, _ROUNDS + 1):
+            pruned = prune(tried, 0.5**exponent, scope="global")
+            tried, found = self.trained(pruned, tried)
+            failures = 0 if found >= least else failures + 1
+            if not failures:
+                best, density = (tried, found), 0.5**exponent
+            elif failures == _FAILURES:
                 break
-            factor = 0.5**0.5
-        return model, accuracy
+        tried.close()
+        low, high = 0.0, 1.0
+        for _ in range(_BISECTIONS):
+            middle = (low + high) / 2
+            pruned = prune(best[0], density * 0.5**middle, scope="global")
+            tried, found = self.trained(pruned, best[0])
+            if found >= least:
+                best, low = (tried, found), middle
+            else:
+                high = middle
+                tried.close()
+        return best
 
-    def share_down(self, model: Model, least: float) -> tuple[Model, float]:
-        """Share with as few bits as keep the accuracy, or with the most."""
-        best, accuracy = self.trained(share_weights(model, _BITS), model)
+    def share(
+        self,
+        by: Callable[[Any], Model],
+        model: Model,
+        given: Any,
+        searched: tuple[Any, tuple[Any, ...], tuple[Any, ...]],
+        least: float,
+    ) -> tuple[Model, float]:
+        """Share by a setting, or by the coarsest accurate one, or by the finest."""
+        if given is not None:
+            return self.trained(by(given), model)
+        first, coarser, finer = searched
+        best, accuracy = self.trained(by(first), model)
         fewer = accuracy >= least
-        for bits in _FEWER_BITS if fewer else _MORE_BITS:
-            tried, found = self.trained(share_weights(model, bits), best)
+        for each in coarser if fewer else finer:
+            tried, found = self.trained(by(each), best)
             if fewer and found < least:
                 tried.close()
                 break
@@ -326,16 +359,50 @@ def _first_batch(data: Any, size: int) -> Any:
     """Return the inputs of a batch of arrays, or of the first one of a dataset."""
     x, *rest = arguments_of(data)
     if rest:
-        return _rows(x, size)
+        return _rows(x, slice(size))
     if hasattr(x, "reset"):
         x.reset()
     return unpack(next(iter(x)), labelled=True)[0]
 
 
-def _rows(x: Any, size: int) -> Any:
-    """Return the first samples of arrays."""
+def _divide(data: Any, validation_data: Any, share: Any) -> tuple[Any, Any]:
+    """Return what is trained on, and what the accuracy is measured on."""
+    part = unit_interval(share, "validation_split")
+    if not part:
+        return data, data if validation_data is None else validation_data
+    if validation_data is not None:
+        raise ValueError("give validation_split or validation_data, not both")
+    arrays = arguments_of(data)
+    if len(arrays) == 1:
+        raise ValueError("validation_split divides arrays: pass (x, y) as data")
+    count = _length(arrays[1])
+    split = math.floor(count * (1 - part))
+    if split in (0, count):
+        raise ValueError(
+            f"validation_split={share!r} of {count} samples leaves one part empty"
+        )
+    first, last = slice(split), slice(split, None)
+    return (
+        tuple(_rows(each, first) for each in arrays),
+        tuple(_rows(each, last) for each in arrays),
+    )
+
+
+def _length(y: Any) -> int:
+    """Return the number of samples of an array, or of arrays."""
+    if isinstance(y, Mapping):
+        return _length(next(iter(y.values())))
+    if isinstance(y, list | tuple) and all(hasattr(each, "shape") for each in y):
+        return _length(y[0])
+    return len(y)
+
+
+def _rows(x: Any, part: slice) -> Any:
+    """Return a part of the samples of arrays; None stays."""
+    if x is None:
+        return None
     if isinstance(x, Mapping):
-        return {name: _rows(each, size) for name, each in x.items()}
+        return {name: _rows(each, part) for name, each in x.items()}
     if isinstance(x, list | tuple) and all(hasattr(each, "shape") for each in x):
-        return [_rows(each, size) for each in x]
-    return x[:size]
+        return [_rows(each, part) for each in x]
+    return x[part]

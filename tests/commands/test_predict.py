@@ -100,6 +100,7 @@ def test_a_trained_model_is_compressed(tmp_path, capsys):
     np.savez(tmp_path / "xy.npz", x=x, y=y)
     paths = [str(tmp_path / name) for name in ("a.memcfg", "xy.npz", "a.mcz")]
     options = ["--max-accuracy-loss", "0.1", "--epochs", "1", "--limit", "64MiB"]
+    options += ["--validation-split", "0.2"]
     assert main(["compress", *paths, *options]) == 0
     out, _ = capsys.readouterr()
     small = compression.load(tmp_path / "a.mcz")

@@ -129,6 +129,78 @@ def test_by_rate_and_with_a_warning(digits, trained):
     assert sum(row.kept for row in small.report().weights) <= 0.02 * 4736 + 2
 
 
+class Spoiled(nn.Callback):
+    """Lets the first training end with wrong outputs, until the second one begins."""
+
+    trainings = 0
+
+    def add(self, bias):
+        layer = self.model.layers[-1]
+        kernel, before = layer.get_weights()
+        layer.set_weights([kernel, before + np.float32(bias) * (np.arange(10) == 0)])
+
+    def on_train_begin(self, logs=None):
+        self.trainings += 1
+        if self.trainings == 2:
+            self.add(-100)
+
+    def on_train_end(self, logs=None):
+        if self.trainings == 1:
+            self.add(100)
+
+
+def test_the_search_goes_on_after_one_failure(digits, trained):
+    train, test = digits
+    spoiled = Spoiled()
+    options = {"validation_data": test, "epochs": 2, "callbacks": [spoiled]}
+    small = compress(trained, train, 0.05, **options)
+    assert sum(row.kept for row in small.report().weights) <= 4736 // 4
+    assert small.report().stages[-1].accuracy > 0.8
+
+
+def test_the_step_is_searched_for(digits, trained):
+    options = {"density": 0.5, "steps": 1, "epochs": 1, "quantizer": "rate"}
+    small = compress(trained, digits[0], 1.0, **options)
+    given = compress(trained, digits[0], 1.0, step=0.5, **options)
+    for row, other in zip(small.report().weights, given.report().weights, strict=True):
+        assert row.values < other.values
+
+
+class Batches(nn.Callback):
+    """The batches of trainings."""
+
+    def on_train_begin(self, logs=None):
+        self.seen = 0
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.seen += 1
+
+
+def test_the_last_samples_are_held_out(digits, trained):
+    (x, y), _ = digits
+    last = x[900:], y[900:]
+    batches = Batches()
+    options = {"density": 0.5, "steps": 1, "bits": 4, "epochs": 1, "batch_size": 100}
+    small = compress(
+        trained, (x, y), 1.0, validation_split=0.25, callbacks=[batches], **options
+    )
+    assert small.report().stages[0].accuracy == accuracy(trained, last)
+    assert batches.seen == 9
+    trained.close()
+    for data, options, message in (
+        ((x, y), {"validation_split": 1.0}, r"must be in \[0, 1\)"),
+        ((x, y), {"validation_split": 0.9999}, "leaves one part empty"),
+        ([(x, y)], {"validation_split": 0.5}, "divides arrays"),
+        (
+            (x, y),
+            {"validation_split": 0.5, "validation_data": last},
+            "validation_split or validation_data, not both",
+        ),
+    ):
+        with pytest.raises(ValueError, match=message):
+            compress(trained, data, **options)
+
+
 def test_what_is_refused(digits, trained):
     train, _ = digits
     with pytest.raises(ValueError, match="unknown quantizer"):

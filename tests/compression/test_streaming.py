@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pytest
 from machine import get_num_threads, set_num_threads
 
-from memcfg import compression, config, nn
+from memcfg import compression, config, models, nn
 from memcfg.compression import Coding, CompressedModel
 from memcfg.errors import FormatError, InfeasiblePlanError
 from memcfg.plan import Start
@@ -243,3 +246,46 @@ def test_weights_of_a_file_cannot_be_written():
     streamed = CompressedModel(dense()).streamed()
     with pytest.raises(ValueError, match="compressed file, which stays as it is"):
         streamed.layers[0].set_weights([w * 2 for w in dense().layers[0].get_weights()])
+
+
+PREDICT = """
+import json, sys
+import numpy as np
+import memcfg as mc
+
+def most():
+    with open("/proc/self/status") as status:
+        lines = [line for line in status if line.startswith("VmHWM")]
+    return 1024 * int(lines[0].split()[1])
+
+x = np.random.default_rng(0).random((1, 224, 224, 3), np.float32)
+before = most()
+with mc.budget("80MiB"):
+    model = mc.compression.load(sys.argv[1]).streamed()
+    y = model.predict(x, verbose=0)
+    report = model.memory_report()
+    model.close()
+print(json.dumps({
+    "peaks": [report.predicted_peak_bytes, report.measured_peak_bytes],
+    "grown": most() - before,
+    "outputs": y[0].tolist(),
+}))
+"""
+
+
+@pytest.mark.slow
+def test_a_process_predicts_with_vgg16_within_80_mib(tmp_path):
+    model = with_weights(models.vgg16())
+    small = CompressedModel(model)
+    small.save(tmp_path / "vgg16.mcz")
+    assert small.dense_bytes > 527 << 20
+    run = [sys.executable, "-W", "error", "-c", PREDICT, tmp_path / "vgg16.mcz"]
+    done = subprocess.run(run, stdout=subprocess.PIPE, check=True)
+    found = json.loads(done.stdout)
+    predicted, measured = found["peaks"]
+    assert predicted == measured <= 80 << 20
+    # With oneDNN's code and what the interpreter takes.
+    assert found["grown"] < 100 << 20
+    x = np.random.default_rng(0).random((1, 224, 224, 3), np.float32)
+    wanted = model.predict(x, verbose=0)[0]
+    np.testing.assert_allclose(found["outputs"], wanted, rtol=1e-4, atol=1e-6)

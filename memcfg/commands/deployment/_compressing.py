@@ -47,6 +47,14 @@ def add_compress(
         help="what the accuracy may fall by (default: 0.005)",
     )
     parser.add_argument(
+        "--validation-split",
+        type=float,
+        default=0.0,
+        metavar="V",
+        help="the share of the samples, the last ones, that the accuracy is measured "
+        "on and nothing is trained on (default: 0, it is measured on all)",
+    )
+    parser.add_argument(
         "--epochs",
         type=positive,
         default=5,
@@ -95,6 +103,7 @@ def _compress(args: argparse.Namespace) -> None:
             model,
             data,
             args.max_accuracy_loss,
+            validation_split=args.validation_split,
             epochs=args.epochs,
             coder=args.coder,
             quantizer=args.quantizer,

@@ -32,7 +32,7 @@ _PLAIN, _RANGE = 1, 4
 _MOST = 4096  # codewords
 _MAX_WORDS = 2**32 - 1
 _FIRST, _LARGEST = 64, 65_536  # entries of a block
-_APART = 65_536  # entries from which on gaps and numbers have codes of their own
+_APART = 1024  # entries from which on gaps and numbers have codes of their own
 _PRIOR = 16.0  # entries that the first model of gaps counts as
 
 
