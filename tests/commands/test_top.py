@@ -122,6 +122,28 @@ def test_the_report_of_a_killed_process_is_told_and_removed(folder, capsys):
         assert list(folder.iterdir()) == []
 
 
+def test_a_terminal_is_drawn_again_until_the_process_ends(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.setenv("LINES", "5")
+    pool, blocks = memory.Pool(limit="1MiB", name="scratch"), []
+
+    def wait(_):
+        config.set_live_report(False)
+        if not blocks:
+            blocks.append(pool.allocate(1000, tag="window"))
+            config.set_live_report(True)
+
+    monkeypatch.setattr("time.sleep", wait)
+    config.set_live_report(True)
+    assert main(["top", str(os.getpid())]) == 0
+    out = capsys.readouterr().out
+    screens, end = out.partition("\x1b[?1049h")[2].split("\x1b[?1049l")
+    assert screens.count(f"Process {os.getpid()}, ") == 2
+    assert re.search(r"\d+ more lines", screens)
+    assert re.search(r"  window .* 1.00 KiB", end)
+    assert end.endswith(f"Process {os.getpid()} has ended.\n")
+
+
 @pytest.mark.parametrize("columns", [80, 50, 30, 24])
 def test_the_table_fits_a_terminal(capsys, monkeypatch, columns):
     monkeypatch.setenv("COLUMNS", str(columns))
