@@ -28,6 +28,7 @@ RESULTS = ROOT / "bench" / "results"
 PAGES = [
     README,
     ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted(RESULTS.glob("*.md")),
 ]
