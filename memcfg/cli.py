@@ -36,6 +36,7 @@ _COMMANDS = {  # modules of memcfg.commands
     "timeline": "_plans",
     "devices": "_listing",
     "run": "_scripts",
+    "top": "watching._top",
     "torch": "estimation._torch_steps",
     "compress": "deployment._compressing",
     "predict": "deployment._predicting",

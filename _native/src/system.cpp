@@ -124,6 +124,19 @@ bool populate_step(std::byte* address, Bytes size) noexcept {
   return true;
 }
 
+// True: the memory of pages has gone back, and they are zero. Elsewhere than on Linux
+// such advice leaves their contents. It refuses memory that the program has locked.
+bool drop_pages(void* address, Bytes size) noexcept {
+#ifdef __linux__
+  return madvise(address, size, MADV_DONTNEED) == 0 ||
+         madvise(address, size, MADV_DONTNEED_LOCKED) == 0;
+#else
+  static_cast<void>(address);
+  static_cast<void>(size);
+  return false;
+#endif
+}
+
 class Host final : public System {
  public:
   Bytes page_size() const noexcept override {
@@ -159,11 +172,9 @@ class Host final : public System {
     if (access == Access::guarded) mprotect(address, size, PROT_NONE);
   }
 
-  // MADV_DONTNEED rather than MADV_FREE: the resident size falls at once. It refuses
-  // memory that the program has locked.
+  // MADV_DONTNEED rather than MADV_FREE: the resident size falls at once.
   bool reset_pages(void* address, Bytes size) const noexcept override {
-    return madvise(address, size, MADV_DONTNEED) == 0 ||
-           madvise(address, size, MADV_DONTNEED_LOCKED) == 0;
+    return drop_pages(address, size);
   }
 
   // In steps, each checked before: a machine that overcommits does not refuse, it ends
@@ -184,7 +195,13 @@ class Host final : public System {
   }
 
   bool advise_huge(void* address, Bytes size, bool wanted) const noexcept override {
+#ifdef MADV_HUGEPAGE
     return madvise(address, size, wanted ? MADV_HUGEPAGE : MADV_NOHUGEPAGE) == 0;
+#else
+    static_cast<void>(address);
+    static_cast<void>(size);
+    return !wanted;
+#endif
   }
 
   void release(void* address, Bytes size) const noexcept override {
@@ -208,7 +225,7 @@ class Host final : public System {
   }
 
   void reset_metadata(void* address, Bytes size) const noexcept override {
-    madvise(address, size, MADV_DONTNEED);
+    if (!drop_pages(address, size)) std::memset(address, 0, size);
   }
 
   void* allocate(Bytes size, Bytes alignment) const noexcept override {

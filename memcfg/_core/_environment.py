@@ -9,19 +9,33 @@ from __future__ import annotations
 
 import os
 from threading import RLock
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg._core import get_host_limits, set_host_limits
 from memcfg._core._machine import machine_bytes
 from memcfg.errors import FormatError, ResourceExhaustedError
 from memcfg.units import parse_bytes, warn_of_few_bytes
 
-__all__ = ["HostLimits", "HostMemory", "host", "unreadable", "value_of", "with_unit"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = [
+    "HostLimits",
+    "HostMemory",
+    "first_use",
+    "host",
+    "unreadable",
+    "value_of",
+    "with_unit",
+]
 
 _TRACKED = "MEMCFG_MAX_BYTES"
 _RSS = "MEMCFG_MAX_RSS_BYTES"
 _FORM = "a size, such as '2GiB' or '50%'"
 _LARGEST = 2**63 - 1  # the largest signed 64-bit size in bytes
+
+# Called with the first resource or device; they read other variables of the process.
+first_use: list[Callable[[], None]] = []
 
 
 class HostLimits(NamedTuple):
@@ -61,6 +75,8 @@ class HostMemory:
             with self._lock:
                 if not self._applied:
                     self._set(HostLimits(_size(_TRACKED), _size(_RSS)))
+                    for begin in first_use:
+                        begin()
                     self._applied = True
         return HostLimits(*get_host_limits())
 

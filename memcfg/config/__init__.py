@@ -18,6 +18,8 @@ when it is first needed; a variable that cannot be parsed raises FormatError the
     The limits of `set_host_memory_limit`, until it is called.
 ``MEMCFG_CRASH_REPORTS``
     The folder of `set_crash_reports`, until it is called.
+``MEMCFG_LIVE_REPORT``
+    ``1``: `set_live_report` is called with the first resource or device.
 ``MEMCFG_WORKSPACE_DEBUG``
     ``spill_everything`` or ``bypass_everything``: the mode of `set_debug_mode`, until
     it is called.
@@ -34,7 +36,6 @@ from memcfg._core._environment import HostLimits
 from memcfg._missing import refuse
 from memcfg.config import experimental, optimizer, threading
 from memcfg.config._absent import AT_TOP, explain
-from memcfg.config._crash_reports import get_crash_reports, set_crash_reports
 from memcfg.config._dtype_policy import DTypePolicy, dtype_policy, set_dtype_policy
 from memcfg.config._dtype_policy import reset as _reset_dtype_policy
 from memcfg.config._host import get_host_memory_info, set_host_memory_limit
@@ -65,6 +66,12 @@ from memcfg.config._physical import (
 from memcfg.config._planning import (
     get_alternatives_seconds,
     set_alternatives_seconds,
+)
+from memcfg.config._process_reports import (
+    get_crash_reports,
+    get_live_report,
+    set_crash_reports,
+    set_live_report,
 )
 from memcfg.config._program_limit import budget
 from memcfg.config._registry import registry as _registry
@@ -118,6 +125,7 @@ __all__ = [
     "get_default_workspace_config",
     "get_device_details",
     "get_host_memory_info",
+    "get_live_report",
     "get_logical_device_configuration",
     "get_memory_growth",
     "get_memory_info",
@@ -139,6 +147,7 @@ __all__ = [
     "set_default_workspace_config",
     "set_dtype_policy",
     "set_host_memory_limit",
+    "set_live_report",
     "set_logical_device_configuration",
     "set_memory_growth",
     "set_memory_limit",
@@ -155,9 +164,10 @@ def reset() -> None:
 
     That includes simulated devices, limits on host memory that were set here, the
     number of threads, the dtype policy, the time for alternatives, the folder of crash
-    reports and the settings of workspaces; the environment is read again. A compiled
-    model keeps the name of its device: it allocates memory again on the device that has
-    this name then, inside that device's limit, or raises RuntimeError if there is none.
+    reports, the live report and the settings of workspaces; the environment is read
+    again. A compiled model keeps the name of its device: it allocates memory again on
+    the device that has this name then, inside that device's limit, or raises
+    RuntimeError if there is none.
 
     Raises
     ------

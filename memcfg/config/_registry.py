@@ -50,6 +50,7 @@ from memcfg.devices import CpuHardware, SimulatedHardware
 from memcfg.devices.cuda import find_gpus
 from memcfg.errors import ResourceExhaustedError
 from memcfg.memory.crash._crash_setting import crash_setting
+from memcfg.memory.live._reporter import reporter
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -476,6 +477,7 @@ class Registry:
             self.settings = Settings()
             self.options = Options()
             crash_setting.reset()
+            reporter.stop()
             set_spill_everything(False)
             set_bypass_everything(False)
             self.host.reset()

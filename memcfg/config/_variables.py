@@ -38,7 +38,14 @@ _PREFIX = "MEMCFG_"
 _READ = (  # here and in other rooms, behind the prefix; docs/settings.md has them
     *("ALGORITHM_CACHE", "CPU_ALGORITHMS", "CRASH_REPORTS", "CUBLASLT_LIBRARY"),
     *("CUDA_CACHE", "CUDA_GRAPHS", "CUDA_LIBRARY", "CUDA_TF32", "CUDNN", "DEBUG"),
-    *("FORCE_GPU_ALLOW_GROWTH", "KERNELS", "MAX_BYTES", "MAX_RSS_BYTES", "MEASURE"),
+    *(
+        "FORCE_GPU_ALLOW_GROWTH",
+        "KERNELS",
+        "LIVE_REPORT",
+        "MAX_BYTES",
+        "MAX_RSS_BYTES",
+        "MEASURE",
+    ),
     *("MEMORY_LIMIT", "ONEDNN_LIBRARY", "SIMULATED_DEVICES", "TORCH_CACHE"),
     *("TORCH_COSTS", "WORKSPACE_DEBUG"),
 )

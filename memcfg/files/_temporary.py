@@ -18,7 +18,7 @@ from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
 
-__all__ = ["create_temporary", "remove_abandoned"]
+__all__ = ["create_temporary", "is_at", "remove_abandoned", "try_lock"]
 
 # A place and a number; of mapped files that are replaced, a process and a number.
 _NAME = re.compile(r"\.memcfg-([0-9a-f]+)(-[0-9a-f]+)?")
@@ -45,7 +45,7 @@ def create_temporary(folder: Path, permissions: int) -> tuple[int, Path]:
         file = os.open(path, _CREATE, permissions)
         try:
             # Before it was locked, `remove_abandoned` may have found it.
-            if _lock(file) is not False and _is_at(file, path):
+            if try_lock(file) is not False and is_at(file, path):
                 return file, path
             path.unlink(missing_ok=True)
         except BaseException:
@@ -87,17 +87,17 @@ def _remove(path: str, now: int | None, *, reached: bool) -> None:
     file = os.open(path, _EXAMINE)
     try:
         state = os.fstat(file)
-        locked = stat.S_ISREG(state.st_mode) and _lock(file)
+        locked = stat.S_ISREG(state.st_mode) and try_lock(file)
         if locked is False:
             return
         old = now is not None and now - state.st_mtime_ns > _DAY
-        if ((locked and reached) or old) and _is_at(file, path):
+        if ((locked and reached) or old) and is_at(file, path):
             os.unlink(path)
     finally:
         os.close(file)
 
 
-def _lock(file: int) -> bool | None:
+def try_lock(file: int) -> bool | None:
     """Lock a file; False: somebody else has; None: there are no locks."""
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -108,7 +108,7 @@ def _lock(file: int) -> bool | None:
     return True
 
 
-def _is_at(file: int, path: str | Path) -> bool:
+def is_at(file: int, path: str | Path) -> bool:
     """Return whether an open file still has its name."""
     try:
         return os.path.samestat(os.fstat(file), os.lstat(path))

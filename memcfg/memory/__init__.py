@@ -79,6 +79,7 @@ from memcfg.memory._snapshot import snapshot
 from memcfg.memory._trace import Trace
 from memcfg.memory.crash import _crash_hooks as _crash_hooks
 from memcfg.memory.crash._crash_report import crash_report
+from memcfg.memory.live import _reporter as _reporter
 
 __all__ = [
     "Arena",

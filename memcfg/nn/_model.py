@@ -123,11 +123,11 @@ from memcfg.nn.training._objectives import (
     warn_of_outputs,
 )
 from memcfg.nn.training._predictions import Predictions, check_workspace
-from memcfg.nn.training._progress import check_verbose
 from memcfg.nn.training._session import Session, device_of
 from memcfg.nn.training._tracing import ProgramKey, TraceSpec
 from memcfg.nn.training._trainer import Trainer, check_on_nan, non_finite
 from memcfg.nn.training.alternatives._fallbacks import Fallback, get_on_oom
+from memcfg.nn.training.progress._progress import check_verbose
 from memcfg.units import parse_bytes
 from memcfg.workspaces import gc, is_attached, scope_out
 
@@ -968,7 +968,9 @@ class Model(FixedAttributes, Configured):
             The number of the last epoch.
         verbose : {"auto", 0, 1, 2}, default "auto"
             0 prints nothing, 1 a progress bar per epoch, 2 a line per epoch; ``"auto"``
-            is 1 on a terminal and 2 elsewhere.
+            is 1 on a terminal and in a notebook, and 2 elsewhere. Below the bar is how
+            much of the device's memory is in use, its limit and its owners, until the
+            epoch ends; in a notebook also the loss as a curve.
         callbacks : Callback or sequence of Callback, optional
             Callbacks to call during training, in this order; the returned history is
             last.

@@ -18,7 +18,7 @@ from memcfg.nn.backend import (
     set_floatx,
     set_image_data_format,
 )
-from memcfg.nn.training._progress import (
+from memcfg.nn.training.progress._progress import (
     disable_interactive_logging,
     enable_interactive_logging,
     is_interactive_logging_enabled,

@@ -40,7 +40,7 @@ from memcfg.nn.loading._py_dataset import PyDataset
 from memcfg.nn.loading._split_dataset import split_dataset
 from memcfg.nn.loading._text_dataset import text_dataset_from_directory
 from memcfg.nn.loading._timeseries import timeseries_dataset_from_array
-from memcfg.nn.training._progress import (
+from memcfg.nn.training.progress._progress import (
     disable_interactive_logging,
     enable_interactive_logging,
     is_interactive_logging_enabled,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import time
 import types
 
 import numpy as np
@@ -12,6 +13,7 @@ from rich.cells import cell_len
 from rich.text import Text
 
 import memcfg as mc
+from memcfg.units import format_bytes
 
 
 def test_nothing_is_printed(dense, rows, capsys):
@@ -62,21 +64,82 @@ def test_auto_is_a_bar_on_a_terminal(dense, rows, capsys, monkeypatch, terminal)
     assert ("━" in out) == terminal
 
 
+def in_use(model):
+    """The bytes in use as text, and the part of them that is a model's."""
+    pool = mc.config.logical_device("CPU:0").pool
+    owners, name = pool.owners(), f"model {model.name}"
+    part = owners[name] / sum(owners.values())
+    return format_bytes(pool.stats().current_bytes), f"{name} {part:.0%}"
+
+
+class Slow(mc.nn.Callback):
+    """A step that takes longer than a bar waits; notes the memory in use."""
+
+    def on_train_batch_end(self, batch, logs):
+        if batch == 1:
+            time.sleep(0.11)
+            self.in_use, self.owner = in_use(self.model)
+
+
+@pytest.fixture
+def watched(dense, rows, capsys, monkeypatch):
+    """Return a function that fits on a terminal, or not, and returns its output."""
+
+    def run(columns, terminal=True):
+        monkeypatch.setattr("sys.stdout.isatty", lambda: terminal)
+        monkeypatch.setenv("COLUMNS", str(columns))
+        mc.config.set_memory_limit("CPU:0", "1MiB")
+        slow = Slow()
+        try:
+            dense().fit(*rows, 8, verbose=1, callbacks=[slow])
+        finally:
+            mc.config.set_memory_limit("CPU:0", None)
+        out = re.sub(r"\x1b\[[?\d;]*[a-zA-Z]", "", capsys.readouterr().out)
+        use = f"{slow.in_use} of 1.00 MiB"
+        return re.split("[\r\n]+", out), use, slow.owner
+
+    return run
+
+
+def test_a_terminal_has_a_line_of_memory_until_an_epoch_ends(watched):
+    lines, use, owner = watched(80)
+    (line,) = {line for line in lines if line.startswith("Memory")}
+    assert "Memory" not in "".join(lines[-2:])
+    assert re.fullmatch(rf"Memory {{8}}[━ ]{{12}} {use} - {owner}.*", line)
+
+
+@pytest.mark.parametrize("columns", [48, 30])
+def test_the_line_of_memory_fits_a_narrow_terminal(watched, columns):
+    lines, use, _ = watched(columns)
+    (line,) = {line for line in lines if line.startswith("Memory")}
+    assert line.startswith("Memory")
+    assert line.endswith(use)
+    assert all(cell_len(each) <= columns for each in lines)
+
+
+def test_without_a_terminal_there_is_no_line_of_memory(watched):
+    lines, *_ = watched(80, terminal=False)
+    assert any("4/4" in line for line in lines)
+    assert not any("Memory" in line for line in lines)
+
+
 class Cell:
     """What IPython shows below a cell: outputs that can be replaced."""
 
     def __init__(self):
-        self.shown = []
+        self.shown, self.pages = [], []
 
     def display(self, data, raw, display_id):
         assert raw
         assert display_id
         self.shown.append([data["text/plain"]])
+        self.pages.append(data["text/html"])
         return self
 
     def update(self, data, raw):
         assert raw
         self.shown[-1].append(data["text/plain"])
+        self.pages[-1] = data["text/html"]
 
 
 @pytest.fixture
@@ -93,19 +156,37 @@ def cell(monkeypatch):
     return cell
 
 
-def test_a_notebook_has_one_line_an_epoch_that_is_replaced(dense, rows, cell, capsys):
+def test_a_notebook_has_one_output_a_call_that_is_replaced(dense, rows, cell, capsys):
     model = dense()
     losses = model.fit(*rows, 8, 2).history["loss"]
     model.predict((rows[0][i : i + 5] for i in (0, 5)), verbose=1)
     assert capsys.readouterr().out == ""
-    assert len(cell.shown) == 3
-    for epoch, lines in enumerate(cell.shown[:2]):
+    assert len(cell.shown) == 2
+    lines = cell.shown[0][-1].splitlines()
+    assert cell.shown[0][0] == ""
+    assert len(lines) == 2
+    for epoch, line in enumerate(lines):
         pattern = (
             rf"Epoch {epoch + 1}/2 - 4/4 - [\d.]+ ms/step - loss: {losses[epoch]:.4f}"
         )
-        assert re.fullmatch(pattern, lines[-1])
-        assert lines[0] == ""
-    assert re.fullmatch(r"2 - [\d.]+ ms/step", cell.shown[2][-1])
+        assert re.fullmatch(pattern, line)
+    assert re.fullmatch(r"2 - [\d.]+ ms/step", cell.shown[1][-1])
+
+
+def test_a_notebook_shows_the_memory_and_the_loss(dense, rows, cell):
+    model = dense()
+    history = model.fit(*rows, 8, 30, validation_split=0.2, verbose=1).history
+    use, owner = in_use(model)
+    (page,) = cell.pages
+    assert f"{use} without a limit" in page
+    assert owner in page
+    curves = re.findall(r'points="([^"]*)"', page)
+    assert [len(points.split()) for points in curves] == [30, 30]
+    values = history["loss"] + history["val_loss"]
+    assert f"from {min(values):.4g} to {max(values):.4g}" in page
+    text = cell.shown[0][-1].splitlines()
+    assert text[0] == "10 before"
+    assert len(text) == 1 + 20
 
 
 def test_an_interrupted_bar_is_closed(dense, rows):

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
+import tomllib
+import zlib
 from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path, PurePosixPath
 
@@ -12,6 +15,7 @@ import pytest
 import memcfg
 
 ROOT = Path(__file__).resolve().parents[2]
+MOST = 6 * 2**20  # bytes of a wheel
 
 
 @pytest.fixture(scope="module")
@@ -52,6 +56,32 @@ def test_pages_travel_with_the_package(paths):
     assert {folder / "page.html", folder / "page.js"} <= set(paths)
 
 
+def test_the_wheel_is_small(wheel):
+    """Deflate at its fastest takes more bytes than the wheel's."""
+    found = (path.locate() for path in wheel.files if path.suffix != ".pyc")
+    assert sum(len(zlib.compress(path.read_bytes(), 1)) for path in found) < MOST
+
+
+def test_releases_are_told_apart():
+    """The citation and the changelog name the version of the package."""
+    citation = (ROOT / "CITATION.cff").read_text(encoding="utf-8")
+    assert f"\nversion: {memcfg.__version__}\n" in citation
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"\n## [{memcfg.__version__}] - " in changes
+
+
+def test_public_builders_make_a_wheel_for_each_python_that_is_promised():
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    document = tomllib.loads(text)
+    builder, project = document["tool"]["cibuildwheel"], document["project"]
+    named = [each.rpartition(" :: ")[2] for each in project["classifiers"]]
+    pythons = [each for each in named if re.fullmatch(r"3\.\d+", each)]
+    assert builder["build"].split() == [
+        f"cp{python.replace('.', '')}-*" for python in pythons
+    ]
+    assert project["requires-python"] == f">={pythons[0]}"
+
+
 def test_the_licence_travels_with_the_package(wheel, paths):
     assert wheel.metadata["License-Expression"] == "Apache-2.0"
     assert any(path.name == "LICENSE" for path in paths)
@@ -67,7 +97,8 @@ def test_the_sdist_has_what_tests_and_readers_need():
 # What stands at the top of the repository.
 TOP = {
     *(".ci", ".clang-format", ".gitignore", ".pre-commit-config.yaml"),
-    *("CHANGELOG.md", "CONTRIBUTING.md", "LICENSE", "MANIFEST.in", "README.md"),
+    *("CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md", "LICENSE", "MANIFEST.in"),
+    *("README.md", "SECURITY.md"),
     *("_native", "bench", "docs", "examples", "memcfg", "tests"),
     *("pyproject.toml", "setup.py", "tox.ini"),
 }

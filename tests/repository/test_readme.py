@@ -28,6 +28,7 @@ RESULTS = ROOT / "bench" / "results"
 PAGES = [
     README,
     ROOT / "CONTRIBUTING.md",
+    ROOT / "SECURITY.md",
     *sorted((ROOT / "docs").rglob("*.md")),
     *sorted(RESULTS.glob("*.md")),
 ]
@@ -35,6 +36,7 @@ GATE = ROOT / ".ci" / "gate.toml"
 BLOCK = re.compile(
     r"^```(python|bash|text|text measured)\n(.*?)^```$", re.DOTALL | re.MULTILINE
 )
+PICTURE = re.compile(r"!\[[^]]*\]\(([^)\s]+)\)")
 LINK = re.compile(r"(?<!!)\[[^]]*\]\(([^)\s]+)\)")
 WIDTH, FRONT_PAGE = 88, 150  # columns of a line of prose, lines of the README
 ALIKE = 0.8  # the part of the lines that is the same on every machine
@@ -156,6 +158,12 @@ def test_the_links_of_a_page_lead_somewhere(path):
             assert not heading or heading in headings(found), link
 
 
+@pytest.mark.parametrize("path", PAGES, ids=page_name)
+def test_the_pictures_of_a_page_are_files_beside_it(path):
+    for picture in PICTURE.findall(path.read_text(encoding="utf-8")):
+        assert (path.parent / picture).is_file(), picture
+
+
 def headings(path: Path) -> set[str]:
     """The anchors of a page, as its host makes them."""
     lines = re.findall(r"^#+ (.*)$", path.read_text(encoding="utf-8"), re.MULTILINE)
@@ -204,3 +212,20 @@ def test_tables_and_pictures_are_those_of_the_committed_results():
         assert path.read_text(encoding="utf-8") == wanted, page_name(path)
     marks = sum(len(module["MARKED"].findall(path.read_text())) for path in PAGES)
     assert marks == sum(path.read_text().count("<!-- table: ") for path in PAGES) > 4
+
+
+@pytest.fixture(scope="module")
+def front_page():
+    return runpy.run_path(str(ROOT / "docs" / "draw_front_page.py"))
+
+
+def test_badges_are_those_of_the_metadata(front_page):
+    assert front_page["BADGES"].read_text(encoding="utf-8") == front_page["badges"]()
+    assert ("licence", "Apache-2.0") in front_page["facts"]()
+
+
+@pytest.mark.slow  # plans ResNet-50 in a process
+def test_the_picture_of_the_front_page_is_that_of_its_plan(front_page, tmp_path):
+    front_page["draw_timeline"](tmp_path / "timeline.svg")
+    drawn = (tmp_path / "timeline.svg").read_text(encoding="utf-8")
+    assert drawn == front_page["TIMELINE"].read_text(encoding="utf-8")

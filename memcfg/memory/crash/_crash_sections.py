@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg._core import get_host_limits, live_resources, resident_bytes, tracked_bytes
+from memcfg._core._machine import cores
 from memcfg._terminal import WIDTH, printable, shorten
 from memcfg._version import __version__
 from memcfg.memory._census import kind_of, label_of
@@ -249,7 +250,7 @@ def _host() -> tuple[str, Any]:
         "available_bytes": available,
         "cgroup_limit_bytes": cgroup,
         "address_limit_bytes": addresses,
-        "processors": len(os.sched_getaffinity(0)),
+        "processors": cores(),
     }
     rows = {
         "program": data["program"],

@@ -17,7 +17,7 @@ from urllib.request import urlopen
 
 from memcfg._checks import unknown
 from memcfg.files import write_atomically
-from memcfg.nn.training._progress import is_interactive_logging_enabled
+from memcfg.nn.training.progress._progress import is_interactive_logging_enabled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -8,7 +8,7 @@ import numpy as np
 
 from memcfg._checks import count
 from memcfg.nn._argument_checks import nonnegative
-from memcfg.nn.training._progress import Progress
+from memcfg.nn.training.progress._progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -88,6 +88,7 @@ if TYPE_CHECKING:
 
     from memcfg.devices import Device
     from memcfg.graph import Graph, Profile
+    from memcfg.memory import Resource
     from memcfg.nn._network import Network, Weight
     from memcfg.nn.inputs._array_checks import Table
     from memcfg.nn.inputs._batches import Batch
@@ -292,6 +293,11 @@ class Session:
                         device, name=self._owner, lock=self.lock, times=self._times
                     )
             return self._executor
+
+    @property
+    def pool(self) -> Resource | None:
+        """The pool of the device that the model is on; None before it is on one."""
+        return None if self._executor is None else self._executor.device.pool
 
     def use_lock(self, lock: Lock) -> None:
         """Use the lock of a model that shares layers with this one."""

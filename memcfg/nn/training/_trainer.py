@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from memcfg.errors import NonFiniteLossError
 from memcfg.nn.training._loader_share import LoaderShare
-from memcfg.nn.training._progress import Progress
+from memcfg.nn.training.progress._progress import Progress, shared_cell
 from memcfg.workspaces import gc
 
 if TYPE_CHECKING:
@@ -75,6 +75,7 @@ class Trainer:
         self.validates = held is not None
         logs: dict[str, float] = {}
         shares = LoaderShare(session, feed)
+        cell = shared_cell(verbose)
         try:
             callbacks("on_train_begin", {})
             for epoch in epochs:
@@ -83,7 +84,12 @@ class Trainer:
                 callbacks("on_epoch_begin", epoch, {})
                 totals = session.totals()
                 with Progress(
-                    verbose, feed.steps, f"Epoch {of}", totals.logs
+                    verbose,
+                    feed.steps,
+                    f"Epoch {of}",
+                    totals.logs,
+                    pool=lambda: session.pool,
+                    cell=cell,
                 ) as progress:
                     stopper = self._epoch(
                         session, config, feed, guard, progress, totals, of, callbacks

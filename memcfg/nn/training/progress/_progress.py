@@ -6,19 +6,15 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Self
 
-from rich.cells import cell_len
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, TextColumn
-from rich.progress import Progress as RichProgress
-from rich.table import Column
-from rich.text import Text
-
 from memcfg._terminal import in_notebook
+from memcfg.nn.training.progress._cell_output import CellOutput
+from memcfg.nn.training.progress._memory_use import MemoryUse
+from memcfg.nn.training.progress._terminal_bar import TerminalBar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
-    from rich.console import RenderableType
+    from memcfg.memory import Resource
 
 __all__ = [
     "Progress",
@@ -26,6 +22,7 @@ __all__ = [
     "disable_interactive_logging",
     "enable_interactive_logging",
     "is_interactive_logging_enabled",
+    "shared_cell",
 ]
 
 _BAR = 12  # characters
@@ -69,83 +66,9 @@ def check_verbose(verbose: Any) -> int:
     return int(verbose)
 
 
-def _whole(width: int) -> Column:
-    """Return a column that is never truncated."""
-    return Column(no_wrap=True, min_width=width)
-
-
-def _fitting(parts: Sequence[str], columns: int) -> str:
-    """Join as many parts as fit, and state how many are left out."""
-    for count in range(len(parts), 0, -1):
-        left = len(parts) - count
-        text = " - ".join([*parts[:count], f"{left} more"][: count + bool(left)])
-        if cell_len(text) <= columns:
-            return text
-    return ""
-
-
-class _Console(Console):
-    """A console that raises BrokenPipeError, where `rich` would exit the program."""
-
-    def on_broken_pipe(self) -> None:
-        raise
-
-
-class _Bar(RichProgress):
-    """A progress bar with the time per step, and a line of numbers below it."""
-
-    def __init__(self, title: str, total: int | None, wide: int, width: int) -> None:
-        self.numbers: Sequence[str] = ()
-        super().__init__(
-            TextColumn("{task.description}", table_column=_whole(cell_len(title))),
-            MofNCompleteColumn(table_column=_whole(wide)),
-            BarColumn(bar_width=width, table_column=_whole(width)),
-            TextColumn("{task.fields[rate]}", table_column=Column(no_wrap=True)),
-            console=_Console(file=sys.stdout),
-            auto_refresh=False,
-        )
-        self._task = self.add_task(title, total=total, rate="")
-        self._left = self.console.width - cell_len(title) - wide - width - 3
-
-    def draw(self, done: int, rate: str, numbers: Sequence[str]) -> None:
-        """Show the numbers, next to the bar if they fit there."""
-        details = " - ".join([rate, *numbers])
-        short = cell_len(details) <= self._left
-        self.numbers = () if short else numbers
-        self.update(
-            self._task, completed=done, rate=details if short else rate, refresh=True
-        )
-
-    def get_renderables(self) -> Iterable[RenderableType]:
-        """Return the bar and, if there are any, the line of numbers."""
-        yield from super().get_renderables()
-        if self.numbers:
-            line = _fitting(self.numbers, self.console.width)
-            yield Text(line, no_wrap=True, overflow="ellipsis")
-
-
-class _Output:
-    """A line in a notebook cell's output that the next line replaces."""
-
-    def __init__(self, title: str, total: int | None) -> None:
-        from IPython.display import display  # there, since this is a notebook
-
-        self._start = f"{title} - " if title else ""
-        self._total = total
-        self._handle: Any = display(self._shown(""), raw=True, display_id=True)
-
-    def draw(self, done: int, rate: str, numbers: Sequence[str]) -> None:
-        """Show the numbers."""
-        steps = f"{done}" if self._total is None else f"{done}/{self._total}"
-        line = " - ".join([f"{self._start}{steps}", rate, *numbers])
-        self._handle.update(self._shown(line), raw=True)
-
-    def stop(self) -> None:
-        """Stop, leaving the last line in place."""
-
-    @staticmethod
-    def _shown(line: str) -> dict[str, str]:
-        return {"text/plain": line}
+def shared_cell(verbose: int) -> CellOutput | None:
+    """Return an output of a notebook for several passes; None elsewhere."""
+    return CellOutput() if verbose == 1 and in_notebook() else None
 
 
 class Progress:
@@ -158,6 +81,8 @@ class Progress:
         title: str = "",
         logs: Callable[[], Mapping[str, float]] = dict,
         *,
+        pool: Callable[[], Resource | None] | None = None,
+        cell: CellOutput | None = None,
         width: int = _BAR,
         interval: float = _REFRESH_SECONDS,
         unit: str = "step",
@@ -166,19 +91,22 @@ class Progress:
         self._steps = steps  # None if unknown
         self._title = title
         self._logs = logs  # the logs so far
+        self._pool = pool  # whose memory is shown, if it is there
+        self._cell = cell  # the output that several passes share
         self._width = width  # of the bar, in characters
         self._interval = interval  # minimum time between two updates of a bar
         self._unit = unit
         self._done = 0
         self._started = self._stepped = self._shown = time.perf_counter()
-        self._bar: _Bar | _Output | None = None
+        self._bar: TerminalBar | CellOutput | None = None
 
     def __enter__(self) -> Self:
         if self._verbose == 1 and in_notebook():
-            self._bar = _Output(self._title, self._steps)
+            self._bar = self._cell = self._cell or CellOutput()
+            self._cell.begin(self._title, self._steps)
         elif self._verbose == 1:
             wide = 2 * len(self._total) + 1
-            self._bar = bar = _Bar(self._title, self._steps, wide, self._width)
+            self._bar = bar = TerminalBar(self._title, self._steps, wide, self._width)
             bar.start()
         return self
 
@@ -212,6 +140,8 @@ class Progress:
     def finish(self, logs: Mapping[str, float]) -> None:
         """Report the final numbers, such as those of the epoch and its validation."""
         self._logs = lambda: logs
+        if self._cell is not None:
+            self._cell.finish(logs)
 
     @property
     def _total(self) -> str:
@@ -219,8 +149,14 @@ class Progress:
         return str(self._done if self._steps is None else self._steps)
 
     def _draw(self) -> None:
-        if self._bar is not None:
-            self._bar.draw(self._done, self._rate(), self._numbers())
+        """Show the state, with the memory in use."""
+        if self._bar is None:
+            return
+        if self._cell is not None:
+            self._cell.note(self._logs())
+        pool = self._pool() if self._pool and self._bar.shows_memory else None
+        memory = None if pool is None else MemoryUse.of(pool)
+        self._bar.draw(self._done, self._rate(), self._numbers(), memory)
 
     def _rate(self) -> str:
         # The time of validation, after the last step, is not included.

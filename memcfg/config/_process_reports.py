@@ -1,11 +1,11 @@
-"""A setting of where crash reports are written; `reset` puts it back."""
+"""Settings of what a process tells of its memory, in files; `reset` puts them back."""
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING, Any
 
-from memcfg._checks import count
+from memcfg._checks import count, flag
 from memcfg.config._registry import registry
 from memcfg.memory.crash._crash_sections import table
 from memcfg.memory.crash._crash_setting import (
@@ -14,6 +14,7 @@ from memcfg.memory.crash._crash_setting import (
     contributions,
     crash_setting,
 )
+from memcfg.memory.live._reporter import reporter
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -83,6 +84,66 @@ def set_crash_reports(
                 raise ValueError("folder is empty: give a path, or None for no reports")
             folder = os.path.abspath(folder)
         crash_setting.set(folder, count(max_reports, "max_reports"))
+        return before
+
+
+def get_live_report() -> bool:
+    """Return whether this process reports its memory to ``memcfg top``.
+
+    Returns
+    -------
+    bool
+        What `set_live_report` was given, or, from the first resource or device on, the
+        variable ``MEMCFG_LIVE_REPORT``.
+    """
+    return reporter.is_on
+
+
+def set_live_report(enabled: bool) -> bool:
+    """Let ``memcfg top`` show the memory of this process while it runs, or stop that.
+
+    Parameters
+    ----------
+    enabled : bool
+        Whether to report, which no process does by default.
+
+    Returns
+    -------
+    bool
+        Whether this process reported before.
+
+    Raises
+    ------
+    TypeError
+        If it is not a bool.
+    OSError
+        If the report cannot be written, or its folder belongs to another user or can be
+        written by others. There is no report then.
+
+    Notes
+    -----
+    A thread writes the pools of the process, their limits and owners to a file once a
+    second, or less often if that takes more than a hundredth of the time. The file is
+    in ``memcfg`` in ``$XDG_RUNTIME_DIR``, else in ``memcfg/live`` in
+    ``$XDG_CACHE_HOME``, else in ``~/.cache``. Nobody but the user can read it. It is
+    removed when the process ends; ``memcfg top`` removes those of processes that were
+    killed. The child of a fork does not report until it is turned on there.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> mc.config.set_live_report(True)
+    False
+    >>> mc.config.set_live_report(False)
+    True
+    """
+    enabled = flag(enabled, "a live report")
+    with registry.lock:
+        before = reporter.is_on
+        if enabled:
+            reporter.start()
+        else:
+            reporter.stop()
         return before
 
 

@@ -1,0 +1,5 @@
+"""Commands that watch other processes."""
+
+from __future__ import annotations
+
+__all__: list[str] = []
