@@ -50,7 +50,7 @@ from memcfg.nn._attributes import (
 from memcfg.nn._batch_parts import unpack_x_y_sample_weight
 from memcfg.nn._keras_arguments import takes_arguments
 from memcfg.nn._nested import Nested, Symbolic, symbolic
-from memcfg.nn._nesting import Structure
+from memcfg.nn._nesting import Structure, is_part, taken_apart
 from memcfg.nn._network import Network, from_inner, summary_text
 from memcfg.nn._saving import save
 from memcfg.nn._weight_files import (
@@ -87,12 +87,11 @@ from memcfg.nn.inputs._reading import (
     is_stream,
     source_of,
 )
-from memcfg.nn.inputs._samples import Wanted, columns, samples
+from memcfg.nn.inputs._samples import SampleShapes, Wanted, columns, samples
 from memcfg.nn.layers._layer import (
     Input,
     Layer,
     OpenShape,
-    Shape,
     SymbolicTensor,
     Variable,
     add_loss,
@@ -120,6 +119,7 @@ from memcfg.nn.training._objectives import (
     check_goals,
     no_loss,
     resolve,
+    unreached,
     warn_of_outputs,
 )
 from memcfg.nn.training._predictions import Predictions, check_workspace
@@ -416,17 +416,13 @@ class Model(FixedAttributes, Configured):
         self, inputs: Any, training: bool | None = None, mask: None = None
     ) -> Any:
         """Connect the model to symbolic tensors, or predict on arrays."""
-        leaves = list(inputs.values()) if isinstance(inputs, dict) else inputs
-        several = leaves if isinstance(leaves, list | tuple) else [leaves]
+        several, form = taken_apart(inputs, is_part)
         if several and all(isinstance(each, SymbolicTensor) for each in several):
             return self._as_layer()(inputs, training=training, mask=mask)
         self._as_layer()._check_call(mask=mask)
         if Variable.functions.is_tracing():  # arrays are constants there
             constants = [constant_tensor(each) for each in several]
-            if isinstance(inputs, dict):
-                given: Any = dict(zip(inputs, constants, strict=True))
-            else:
-                given = constants if isinstance(inputs, list | tuple) else constants[0]
+            given = Structure.of(form, [""] * len(several)).pack(constants)
             return self._as_layer()(given, training=training)
         if training or Variable.functions.is_taped():
             # with dropout, and moving averages that move
@@ -2396,7 +2392,14 @@ class Model(FixedAttributes, Configured):
             objectives = resolve(compiled.goals, network)
             warn_of_outputs(objectives, network)
             frozen = compiled.frozen
-            spec = TraceSpec(self.name, network, compiled.optimizer, objectives, frozen)
+            spec = TraceSpec(
+                self.name,
+                network,
+                compiled.optimizer,
+                objectives,
+                frozen,
+                unreached(objectives, network, frozen),
+            )
             if network.open_axes:
                 spec = replace(spec, resolves=partial(resolve, compiled.goals))
         return Session(
@@ -2833,17 +2836,12 @@ class Model(FixedAttributes, Configured):
 
         return self._built_for(given.sample_shapes, load)
 
-    def _built_for(
-        self, shapes: list[Shape] | dict[str, Shape] | None, use: Callable[[], R]
-    ) -> R:
+    def _built_for(self, given: SampleShapes | None, use: Callable[[], R]) -> R:
         """Call `use` on the built model; undo a new build if `use` raises."""
         with self._lock.turn():
-            fresh = not self.built and shapes is not None
-            if fresh and shapes is not None:
-                if isinstance(shapes, dict):
-                    self._build(list(shapes.values()), shapes)
-                else:
-                    self._build(shapes)
+            fresh = not self.built and given is not None
+            if fresh and given is not None:
+                self._build(*given)
                 self._from_data = True
             try:
                 return use()
@@ -2862,28 +2860,26 @@ class Model(FixedAttributes, Configured):
         if not self._from_data or network is None or is_stream(None, x):
             return
         with suppress(TypeError, ValueError):  # of what the checks refuse
-            shapes: Any = samples(None, x, labelled=False).sample_shapes
-            several = list(shapes.values()) if isinstance(shapes, dict) else shapes
+            shapes, structure = samples(None, x, labelled=False).sample_shapes
             known = [each.open_shape for each in network.inputs]
             opened = [
                 tuple(a if a == b else None for a, b in zip(old, new, strict=True))
-                for old, new in zip(known, several, strict=True)
+                for old, new in zip(known, shapes, strict=True)
             ]
             if opened == known:
                 return
             with self._lock.step():
                 self._lock.require_no_session(self._trained_elsewhere())
-                named = isinstance(shapes, dict)
-                self._build(
-                    opened, dict(zip(shapes, opened, strict=True)) if named else None
-                )
+                self._build(opened, structure)
 
-    def _build(self, shapes: Sequence[OpenShape], given: Any = None) -> None:
+    def _build(
+        self, shapes: Sequence[OpenShape], given: Structure | None = None
+    ) -> None:
         """Build the model for samples of these shapes by calling `call`."""
         starts = [Input(shape) for shape in shapes]
         inputs: Any = starts[0] if len(starts) == 1 else starts
-        if isinstance(given, dict):
-            inputs = dict(zip(given, starts, strict=True))
+        if given is not None:
+            inputs = given.pack(starts)
         starts, takes = symbolic(inputs, "inputs")
         order = self._as_layer()._sublayers()
 
@@ -2910,7 +2906,7 @@ class Model(FixedAttributes, Configured):
         with calling(training, starts, refused) as added:
             outputs = self.call(inputs, **options)
         ends, gives = symbolic(outputs, f"what {type(self).__name__}.call returns")
-        gives = Structure(None, ("output",)) if len(ends) == 1 else gives
+        gives = Structure(None, ("output",)) if gives.kind is None else gives
         return ends, gives, added.losses
 
     def _unbuild(self) -> None:
@@ -2937,12 +2933,7 @@ class Model(FixedAttributes, Configured):
         """
         if input_shape is None and self._network is not None:
             return
-        several = (
-            input_shape
-            if isinstance(input_shape, list)
-            and all(isinstance(each, list | tuple) for each in input_shape)
-            else [input_shape]
-        )
+        several, form = taken_apart(input_shape, _is_shape)
         for each in several:
             if not isinstance(each, list | tuple) or len(each) < 2:
                 raise ValueError(
@@ -2961,10 +2952,15 @@ class Model(FixedAttributes, Configured):
                     f"{', '.join(map(show_shape, shapes))}"
                 )
             try:
-                self._build(shapes)
+                self._build(shapes, Structure.of(form, [""] * len(shapes)))
             except BaseException:
                 self._unbuild()
                 raise
+
+
+def _is_shape(given: Any) -> bool:
+    """Return whether a list or tuple is one shape, and not several."""
+    return not any(isinstance(each, list | tuple | dict) for each in given)
 
 
 def _advised(

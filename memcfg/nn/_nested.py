@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from memcfg.nn._nesting import Structure, unique
+from memcfg.nn._nesting import Structure, taken_apart
 from memcfg.nn.layers._layer import (
     Input,
     Layer,
@@ -19,7 +19,7 @@ from memcfg.nn.layers._layer import (
 
 __all__ = ["Nested", "Symbolic", "symbolic"]
 
-Symbolic = SymbolicTensor | Sequence[SymbolicTensor] | Mapping[str, SymbolicTensor]
+Symbolic = SymbolicTensor | Sequence[Any] | Mapping[str, Any]
 
 
 class Nested(Layer):
@@ -46,8 +46,8 @@ class Nested(Layer):
         self._check_call(*more, **options)
         model = self.model
         if model._network is None:
-            given = symbolic(inputs, "inputs")[0]
-            model._build([tensor.open_shape for tensor in given], inputs)
+            given, structure = symbolic(inputs, "inputs")
+            model._build([tensor.open_shape for tensor in given], structure)
         network = model._built_network()
         operands = network.takes.unpack(inputs, "what it is called on", "inputs")
         results = self._again(operands, None)
@@ -118,15 +118,12 @@ class Nested(Layer):
 
 def symbolic(tensors: Symbolic, what: str) -> tuple[list[SymbolicTensor], Structure]:
     """Return symbolic tensors as a list with their structure; TypeError for others."""
-    given: Any = tensors
-    kind = next((k for k in (list, tuple, dict) if isinstance(given, k)), None)
-    several = list(given.values()) if kind is dict else given if kind else [given]
+    several, form = taken_apart(tensors, lambda _: False)
     if not several or not all(isinstance(each, SymbolicTensor) for each in several):
         raise TypeError(
             f"{what} must be a symbolic tensor, which starts from Input(shape), or a "
             f"list of them, got {tensors!r}"
         )
-    if kind is dict:
-        return several, Structure(dict, tuple(given))
-    names = unique([each.name for each in several])
-    return list(several), Structure(kind if len(several) > 1 else None, tuple(names))
+    if isinstance(form, list | tuple) and len(several) == 1 and form[0] == 0:
+        form = 0  # a list of one is taken for it
+    return several, Structure.of(form, [each.name for each in several])

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from memcfg.config import DTypePolicy
+    from memcfg.nn._nesting import Structure
 
 __all__ = ["Sequential"]
 
@@ -210,7 +211,9 @@ class Sequential(Model):
             raise ValueError("an Input must be the first layer of a Sequential")
         self._ends = (tensor, tensor)
 
-    def _build(self, shapes: Sequence[OpenShape], given: Any = None) -> None:
+    def _build(
+        self, shapes: Sequence[OpenShape], given: Structure | None = None
+    ) -> None:
         if not self._stack:
             raise ValueError(f"{self.name!r} has no layers")
         if len(shapes) != 1:
