@@ -10,7 +10,7 @@ import re
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial, wraps
@@ -2238,10 +2238,23 @@ class Model(FixedAttributes, Configured):
         self._replace(Parts(network, compiled, session))
 
     def _renew(self) -> None:
-        """Take over the weights that a layer has got or frozen."""
+        """Take over the weights that a layer has got or frozen, or its settings."""
         with self._lock.step():
             self._lock.require_no_session(self._trained_elsewhere())
             self._adopt(self._built_network().renewed())
+            if self._own is not None:
+                self._own.forget_traces()
+
+    def _around(self, layer: Layer) -> list[Layer]:
+        """Return the layers of which a layer is one, or an inner one."""
+        network = self._parts.network
+        every = () if network is None else network.layers
+        return [
+            leaf
+            for each in every
+            for _, leaf in each._leaves()
+            if any(inner is layer for _, inner in leaf._leaves())
+        ]
 
     def _gather(self) -> None:
         """Take back the values of shared layers that another model has used since.
@@ -3052,6 +3065,29 @@ def state_elsewhere(
         name = known.get(key(slot, weights))
         if name is not None:
             yield slot.name, session.read(name)
+
+
+def _change_layer(layer: Layer, change: Callable[[], None]) -> None:
+    """Change a layer, and have the models that hold it plan anew."""
+    models = [
+        each
+        for each in {*_owners.values()}
+        if isinstance(each, Model) and each._around(layer)
+    ]
+    with ExitStack() as stack:
+        for lock in {each._lock for each in models}:
+            stack.enter_context(lock.turn())
+        for each in models:
+            each._lock.require_no_session(each._trained_elsewhere())
+        change()
+        for each in models:
+            each._as_layer().forget_traces()
+            for outer in each._around(layer):
+                outer.forget_traces()
+            each._renew()
+
+
+Layer.change_in_models = staticmethod(_change_layer)
 
 
 def _inner_models(layers: Iterable[Layer]) -> Iterator[Model]:

@@ -295,6 +295,10 @@ class OwnSteps:
         sample = self._sample(kind, size)
         return self._function.memory_report(kind, sample, verify=verify)
 
+    def forget_traces(self) -> None:
+        """Trace the steps again when they run."""
+        self._function.forget_traces()
+
     def close(self) -> None:
         """Free the memory; the values of weights are kept."""
         self._function.close()
