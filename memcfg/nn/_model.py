@@ -35,7 +35,7 @@ from memcfg._caller import outside
 from memcfg._checks import unknown
 from memcfg._core import Counter, Lock
 from memcfg.config._dtype_policy import as_policy, dtype_policy
-from memcfg.errors import InfeasiblePlanError
+from memcfg.errors import InfeasiblePlanError, WeightsError
 from memcfg.graph import TIMES
 from memcfg.memory.crash._crash_hooks import on_error
 from memcfg.memory.crash._crash_setting import Asked
@@ -76,6 +76,7 @@ from memcfg.nn.exchange._keras_files import (
     save_weights_for_keras,
     warn_of_missing,
 )
+from memcfg.nn.exchange._state_trees import flattened, nested
 from memcfg.nn.inputs._batches import Batch
 from memcfg.nn.inputs._element_source import element_source, element_sources
 from memcfg.nn.inputs._feed import Feed
@@ -343,7 +344,7 @@ class Model(FixedAttributes, Configured):
         trainable: bool = True,
         dtype: str | DTypePolicy | None = None,
     ) -> None:
-        own = type(self).call is not Model.call or self._has_own_steps
+        own = "_saved_as" not in vars(type(self))  # a user's class
         if inputs is None and outputs is None and own:
             self._begin(name, snake_case(type(self).__name__), dtype)
             if not trainable:
@@ -377,7 +378,18 @@ class Model(FixedAttributes, Configured):
 
     @property
     def built(self) -> bool:
-        """Whether the shapes of the weights are known."""
+        """Whether the shapes of the weights are known.
+
+        A model without a `call` may set it to True, as in Keras, with no effect.
+        """
+        return self._is_built()
+
+    @built.setter
+    def built(self, value: bool) -> None:
+        if self._is_built() and not value:
+            raise AttributeError(f"{self.name!r} has its weights already")
+
+    def _is_built(self) -> bool:
         return self._network is not None
 
     @property
@@ -410,6 +422,11 @@ class Model(FixedAttributes, Configured):
         SymbolicTensor, or list, tuple or dict of them
             The outputs.
         """
+        if self._network is None:
+            raise NotImplementedError(
+                f"{type(self).__name__} does not define what it computes: override "
+                "`call`"
+            )
         return self(inputs)
 
     def __call__(
@@ -1856,6 +1873,77 @@ class Model(FixedAttributes, Configured):
         """
         self._write(check_list(self._built_network().exchanged, weights))
 
+    def get_state_tree(self, value_format: str = "backend_tensor") -> dict[str, Any]:
+        """Return copies of weights and of the optimizer's state, by nested names.
+
+        Parameters
+        ----------
+        value_format : {"backend_tensor", "numpy_array"}, default "backend_tensor"
+            Both are arrays.
+
+        Returns
+        -------
+        dict
+            ``"trainable_variables"`` and ``"non_trainable_variables"`` by the names of
+            layers, ``"optimizer_variables"``, and ``"metrics_variables"``, which are
+            none, since metrics begin anew with each epoch.
+
+        Raises
+        ------
+        ValueError
+            If `value_format` is unknown.
+        RuntimeError
+            If the shapes of the weights are not known.
+        """
+        formats = ("backend_tensor", "numpy_array")
+        if value_format not in formats:
+            raise unknown("value_format", str(value_format), formats)
+        self._built_network()
+        compiled = self._config
+        state = {} if compiled is None else compiled.optimizer.get_state()
+        groups = {
+            "trainable_variables": {w.path: w.numpy() for w in self.trainable_weights},
+            "non_trainable_variables": {
+                w.path: w.numpy() for w in self.non_trainable_weights
+            },
+            "optimizer_variables": state,
+            "metrics_variables": {},
+        }
+        return {name: nested(each) for name, each in groups.items()}
+
+    def set_state_tree(self, state_tree: Mapping[str, Any]) -> None:
+        """Replace weights and the optimizer's state.
+
+        Parameters
+        ----------
+        state_tree : mapping
+            What `get_state_tree` returns, or some of it.
+
+        Raises
+        ------
+        WeightsError
+            If names or shapes differ; nothing is changed then.
+        """
+        given = {name: flattened(each) for name, each in state_tree.items()}
+        found: dict[Variable, Any] = {}
+        for name in ("trainable_variables", "non_trainable_variables"):
+            own = {weight.path: weight for weight in self.weights}
+            for path, value in given.pop(name, {}).items():
+                if path not in own or np.shape(value) != tuple(own[path].shape):
+                    raise WeightsError(
+                        f"{self.name!r} has no weight {path!r} of shape "
+                        f"{np.shape(value)}"
+                    )
+                found[own[path]] = np.asarray(value, np.float32)
+        state = given.pop("optimizer_variables", {})
+        unused = [name for name, each in given.items() if each]
+        if unused:
+            raise WeightsError(f"{self.name!r} has no {unused[0]}")
+        if state:
+            self._compiled("the state of an optimizer").optimizer.set_state(state)
+        for weight, value in found.items():
+            weight.assign(value)
+
     @takes_arguments
     @outside_workspaces
     def save(self, filepath: str | os.PathLike[str], overwrite: bool = True) -> None:
@@ -2475,6 +2563,17 @@ class Model(FixedAttributes, Configured):
         return Variable.functions.losses_of(self)  # type: ignore[no-any-return]
 
     @property
+    def metrics_names(self) -> list[str]:
+        """The names of what `evaluate` returns, in order; empty without a loss.
+
+        In Keras 3, "compile_metrics" stands for the metrics.
+        """
+        network, compiled = self._network, self._parts.config
+        if network is None or compiled is None or compiled.goals.are_none:
+            return []
+        return resolve(compiled.goals, network).names
+
+    @property
     def metrics(self) -> list[Any]:
         """The metrics that steps of one's own update, which begin anew each epoch.
 
@@ -2548,9 +2647,12 @@ class Model(FixedAttributes, Configured):
         Returns
         -------
         dict of str to object
-            Floats; in a step, what stands for them until it has run.
+            Floats; in a step, what stands for them until it has run. With the built-in
+            step they are those of the last epoch, validation or `evaluate`.
         """
-        own = self._own_steps()
+        own, totals = self._own_steps(), self._trainer.totals
+        if own is None and not self.metrics:
+            return {} if totals is None else totals.logs()
         names = {} if own is None else own.metric_names()
         return {names.get(id(m), m.name): m.result() for m in self.metrics}
 

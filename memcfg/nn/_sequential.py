@@ -109,9 +109,7 @@ class Sequential(Model):
             object.__setattr__(made._as_layer(), "_trainable", False)
         return made
 
-    @property
-    def built(self) -> bool:
-        """Whether the shapes of the weights are known."""
+    def _is_built(self) -> bool:
         return self._ends is not None  # without connecting the layers
 
     @property

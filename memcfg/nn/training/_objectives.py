@@ -87,6 +87,12 @@ class Objectives:
         terms = len(self.terms) if self.several else 0
         return 1 + terms + sum(gauge.metric.sum_count for gauge in self.gauges)
 
+    @property
+    def names(self) -> list[str]:
+        """The names of the logs, in order."""
+        terms = [term.name for term in self.terms] * self.several
+        return ["loss", *terms, *(gauge.name for gauge in self.gauges)]
+
     def direction(self, name: str) -> str | None:
         """Return the direction in which a log improves, "up" or "down", or None."""
         if name == "loss" or any(name == term.name for term in self.terms):
