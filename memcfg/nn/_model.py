@@ -96,6 +96,7 @@ from memcfg.nn.layers._layer import (
     SymbolicTensor,
     Variable,
     add_loss,
+    call_mode,
     calling,
     change_policy,
     check_ends,
@@ -307,6 +308,7 @@ class Model(FixedAttributes, Configured):
     """
 
     __slots__ = (
+        "_calls_whole",
         "_from_data",
         "_kind",
         "_lock",
@@ -320,6 +322,7 @@ class Model(FixedAttributes, Configured):
     )
 
     _has_own_steps: ClassVar[bool] = False  # whether a subclass overrides a step
+    _measures: ClassVar[bool] = False  # whether `call` updates metrics
     _saved_as = "Model"
     _advice = "say it to the constructor, compile or fit; stop_training ends a fit"
 
@@ -334,6 +337,8 @@ class Model(FixedAttributes, Configured):
         cls._has_own_steps = any(
             getattr(cls, name) is not getattr(Model, name) for name in _STEPS
         )
+        code = getattr(cls.call, "__code__", None)
+        cls._measures = code is not None and "update_state" in code.co_names
 
     def __init__(
         self,
@@ -372,6 +377,8 @@ class Model(FixedAttributes, Configured):
         self._policy = None if dtype is None else as_policy(dtype)
         self._trainer = Trainer()
         self._from_data = False  # whether a batch gave the shapes of the inputs
+        # Whether steps of one's own run `call` on whole batches, and not its trace.
+        self._calls_whole = self._measures
         self._own: Any = None  # the programs of steps of one's own
         self._nested: Nested | None = None  # the model as a layer
         self._lock = Lock(self.name)  # shared with models that share layers
@@ -1852,6 +1859,8 @@ class Model(FixedAttributes, Configured):
             C / groups, O)`` or ``(inputs, units)``, bias; gamma, beta, moving mean and
             variance.
         """
+        if self._only_holds_layers():
+            return self._as_layer().get_weights()
         with self._lock.turn():
             self._gather()
             weights, session = self._weights_and_session()
@@ -1871,7 +1880,15 @@ class Model(FixedAttributes, Configured):
         WeightsError
             If the number or shapes differ; no weight is changed.
         """
+        if self._only_holds_layers():
+            self._as_layer().set_weights(weights)
+            return
         self._write(check_list(self._built_network().exchanged, weights))
+
+    def _only_holds_layers(self) -> bool:
+        """Return whether it has layers with weights, and no trace of its `call`."""
+        stepped = self._calls_whole or not self._calls_itself
+        return self._network is None and stepped and bool(self.weights)
 
     def get_state_tree(self, value_format: str = "backend_tensor") -> dict[str, Any]:
         """Return copies of weights and of the optimizer's state, by nested names.
@@ -1898,7 +1915,8 @@ class Model(FixedAttributes, Configured):
         formats = ("backend_tensor", "numpy_array")
         if value_format not in formats:
             raise unknown("value_format", str(value_format), formats)
-        self._built_network()
+        if not self._only_holds_layers():
+            self._built_network()
         compiled = self._config
         state = {} if compiled is None else compiled.optimizer.get_state()
         groups = {
@@ -2537,6 +2555,9 @@ class Model(FixedAttributes, Configured):
         ValueError
             If the loss depends on other inputs than the model's.
         """
+        if current_call() is None and self._calls_whole:
+            Variable.functions.keep_loss(self._as_layer(), loss)
+            return
         kind = type(self).__dict__.get("_saved_as")
         if current_call() is not None or kind != "Model" or not self.built:
             add_loss(loss, repr(self.name))
@@ -2734,7 +2755,7 @@ class Model(FixedAttributes, Configured):
         compiled = self._parts.config
         if compiled is not None:
             goals = compiled.goals  # a call of Python less in each step
-            runs = self._has_own_steps or goals.updates_itself
+            runs = self._has_own_steps or goals.updates_itself or self._measures
             runs = runs or (goals.loss is None and self._is_stepped(compiled))
         else:
             predicts = type(self).predict_step is Model.predict_step
@@ -3018,11 +3039,26 @@ class Model(FixedAttributes, Configured):
         """Return outputs of `call` and added losses; None for `training`: no mode."""
         options = {} if training is None else {"training": training}
         refused = "in the `call` of a model: assign it in that of a layer"
-        with calling(training, starts, refused) as added:
+        with calling(training, starts, refused, measures=self._measures) as added:
             outputs = self.call(inputs, **options)
         ends, gives = symbolic(outputs, f"what {type(self).__name__}.call returns")
         gives = Structure(None, ("output",)) if gives.kind is None else gives
         return ends, gives, added.losses
+
+    @property
+    def _calls_itself(self) -> bool:
+        """Whether a user's class says what the model computes."""
+        return type(self).call is not Model.call
+
+    def _called(self, inputs: Any, mode: Mapping[str, Any]) -> Any:
+        """Run `call` in a step of one's own, on whole batches."""
+        training = mode.get("training", call_mode.get())
+        takes = "training" in inspect.signature(self.call).parameters
+        token = call_mode.set(training)
+        try:
+            return self.call(inputs, **({"training": training} if takes else {}))
+        finally:
+            call_mode.reset(token)
 
     def _unbuild(self) -> None:
         """Undo `_build`."""

@@ -45,9 +45,17 @@ class Nested(Layer):
         mode = self._given_mode(options)
         self._check_call(*more, **options)
         model = self.model
+        given, structure = symbolic(inputs, "inputs")
+        whole = all(each.whole for each in given)
         if model._network is None:
-            given, structure = symbolic(inputs, "inputs")
-            model._build([tensor.open_shape for tensor in given], structure)
+            try:
+                model._build([tensor.open_shape for tensor in given], structure)
+            except (TypeError, ValueError):  # such as of the batch in another place
+                if not whole or not model._calls_itself:
+                    raise
+                model._calls_whole = True
+        if whole and model._calls_whole:
+            return model._called(inputs, mode)
         network = model._built_network()
         operands = network.takes.unpack(inputs, "what it is called on", "inputs")
         results = self._again(operands, None)

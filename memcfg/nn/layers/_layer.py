@@ -2639,6 +2639,7 @@ class _Call(NamedTuple):
     assignments: list[tuple[WeightTensor, SymbolicTensor]]
     symbols: dict[Variable, WeightTensor]
     refused: str  # why it may not assign weights; empty if it may
+    measures: bool  # whether metrics are updated by another trace of it
 
     def symbol(self, variable: Variable) -> WeightTensor:
         """Return the one tensor of a weight."""
@@ -2681,10 +2682,14 @@ class _Call(NamedTuple):
 
 @contextmanager
 def calling(
-    training: Any, starts: Sequence[SymbolicTensor], refused: str = ""
+    training: Any,
+    starts: Sequence[SymbolicTensor],
+    refused: str = "",
+    *,
+    measures: bool = False,
 ) -> Iterator[_Call]:
     """Run a `call` in a mode; yield the losses and assignments that it adds."""
-    call = _Call(starts, [], [], {}, refused)
+    call = _Call(starts, [], [], {}, refused, measures)
     mode, token = call_mode.set(training), _call.set(call)
     try:
         yield call
