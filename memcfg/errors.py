@@ -237,12 +237,12 @@ class InfeasiblePlanError(ResourceExhaustedError):
         return type(self)(self.message, **fields)
 
     def _text(self) -> str:
-        missing = self.smallest_limit_bytes - (self.limit_bytes or 0)
-        above = "" if self.limit_bytes is None else f", {format_bytes(missing)} more"
-        what = "that would do" if self.is_smallest else "found so far, not proven"
+        limit = exact(self.smallest_limit_bytes)
         lines = [
             super()._text(),
-            f"Smallest limit {what}: {exact(self.smallest_limit_bytes)}{above}.",
+            f"The smallest limit that would do is {limit}."
+            if self.is_smallest
+            else f"A limit of {limit} would do, and a smaller one may.",
             f"Lower bound for any policy: {exact(self.lower_bound_bytes)}.",
             *self._ways_out(),
         ]

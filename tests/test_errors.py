@@ -92,7 +92,7 @@ def test_a_difference_of_one_byte_is_seen():
         "share cannot plan 'g'.\n"
         "Requested 331521 B (323.75 KiB);\n"
         "in use 0 B; limit 331520 B (323.75 KiB).\n"
-        "Smallest limit that would do: 331521 B (323.75 KiB), 1 B more.\n"
+        "The smallest limit that would do is 331521 B (323.75 KiB).\n"
         "Lower bound for any policy: 331456 B (323.69 KiB)."
     )
 

@@ -22,6 +22,7 @@ __all__ = [
     "constant",
     "constructor_arguments",
     "forget_names",
+    "is_set",
     "next_number",
     "snake_case",
 ]
@@ -45,7 +46,7 @@ class FixedAttributes:
     def __setattr__(self, name: str, value: Any) -> None:
         known, kind = getattr(type(self), name, self), type(self).__name__
         if isinstance(known, MemberDescriptorType):
-            if not name.startswith("_") and _is_set(known, self):
+            if not name.startswith("_") and is_set(known, self):
                 self._refuse(f"{name!r} of {kind} is fixed when it is made", name)
         elif not hasattr(known, "__set__") and hasattr(self, "__dict__"):
             pass  # a user's own attribute of a user's class
@@ -93,7 +94,7 @@ class FixedAttributes:
         raise AttributeError(f"{why}: {self._advice}", name=name, obj=self)
 
 
-def _is_set(slot: MemberDescriptorType, instance: object) -> bool:
+def is_set(slot: MemberDescriptorType, instance: object) -> bool:
     """Return whether a slot is set; fast, since every constructor calls it."""
     try:
         slot.__get__(instance)

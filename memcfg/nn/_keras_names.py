@@ -90,7 +90,6 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
     kind: by_name(rows)
     for kind, rows in {
         "Model": {
-            "metrics_names": "use fit's history or evaluate(return_dict=True)",
             "add_metric": "pass metrics to compile",
             "compiled": "compile may be called again at any time",
             "fit_generator": "fit takes generators",

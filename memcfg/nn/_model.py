@@ -10,7 +10,7 @@ import re
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial, wraps
@@ -35,7 +35,7 @@ from memcfg._caller import outside
 from memcfg._checks import unknown
 from memcfg._core import Counter, Lock
 from memcfg.config._dtype_policy import as_policy, dtype_policy
-from memcfg.errors import InfeasiblePlanError
+from memcfg.errors import InfeasiblePlanError, WeightsError
 from memcfg.graph import TIMES
 from memcfg.memory.crash._crash_hooks import on_error
 from memcfg.memory.crash._crash_setting import Asked
@@ -50,7 +50,7 @@ from memcfg.nn._attributes import (
 from memcfg.nn._batch_parts import unpack_x_y_sample_weight
 from memcfg.nn._keras_arguments import takes_arguments
 from memcfg.nn._nested import Nested, Symbolic, symbolic
-from memcfg.nn._nesting import Structure
+from memcfg.nn._nesting import Structure, is_part, taken_apart
 from memcfg.nn._network import Network, from_inner, summary_text
 from memcfg.nn._saving import save
 from memcfg.nn._weight_files import (
@@ -76,6 +76,7 @@ from memcfg.nn.exchange._keras_files import (
     save_weights_for_keras,
     warn_of_missing,
 )
+from memcfg.nn.exchange._state_trees import flattened, nested
 from memcfg.nn.inputs._batches import Batch
 from memcfg.nn.inputs._element_source import element_source, element_sources
 from memcfg.nn.inputs._feed import Feed
@@ -87,15 +88,15 @@ from memcfg.nn.inputs._reading import (
     is_stream,
     source_of,
 )
-from memcfg.nn.inputs._samples import Wanted, columns, samples
+from memcfg.nn.inputs._samples import SampleShapes, Wanted, columns, samples
 from memcfg.nn.layers._layer import (
     Input,
     Layer,
     OpenShape,
-    Shape,
     SymbolicTensor,
     Variable,
     add_loss,
+    call_mode,
     calling,
     change_policy,
     check_ends,
@@ -120,6 +121,7 @@ from memcfg.nn.training._objectives import (
     check_goals,
     no_loss,
     resolve,
+    unreached,
     warn_of_outputs,
 )
 from memcfg.nn.training._predictions import Predictions, check_workspace
@@ -306,6 +308,7 @@ class Model(FixedAttributes, Configured):
     """
 
     __slots__ = (
+        "_calls_whole",
         "_from_data",
         "_kind",
         "_lock",
@@ -319,6 +322,7 @@ class Model(FixedAttributes, Configured):
     )
 
     _has_own_steps: ClassVar[bool] = False  # whether a subclass overrides a step
+    _measures: ClassVar[bool] = False  # whether `call` updates metrics
     _saved_as = "Model"
     _advice = "say it to the constructor, compile or fit; stop_training ends a fit"
 
@@ -333,6 +337,8 @@ class Model(FixedAttributes, Configured):
         cls._has_own_steps = any(
             getattr(cls, name) is not getattr(Model, name) for name in _STEPS
         )
+        code = getattr(cls.call, "__code__", None)
+        cls._measures = code is not None and "update_state" in code.co_names
 
     def __init__(
         self,
@@ -343,7 +349,7 @@ class Model(FixedAttributes, Configured):
         trainable: bool = True,
         dtype: str | DTypePolicy | None = None,
     ) -> None:
-        own = type(self).call is not Model.call or self._has_own_steps
+        own = "_saved_as" not in vars(type(self))  # a user's class
         if inputs is None and outputs is None and own:
             self._begin(name, snake_case(type(self).__name__), dtype)
             if not trainable:
@@ -371,13 +377,26 @@ class Model(FixedAttributes, Configured):
         self._policy = None if dtype is None else as_policy(dtype)
         self._trainer = Trainer()
         self._from_data = False  # whether a batch gave the shapes of the inputs
+        # Whether steps of one's own run `call` on whole batches, and not its trace.
+        self._calls_whole = self._measures
         self._own: Any = None  # the programs of steps of one's own
         self._nested: Nested | None = None  # the model as a layer
         self._lock = Lock(self.name)  # shared with models that share layers
 
     @property
     def built(self) -> bool:
-        """Whether the shapes of the weights are known."""
+        """Whether the shapes of the weights are known.
+
+        A model without a `call` may set it to True, as in Keras, with no effect.
+        """
+        return self._is_built()
+
+    @built.setter
+    def built(self, value: bool) -> None:
+        if self._is_built() and not value:
+            raise AttributeError(f"{self.name!r} has its weights already")
+
+    def _is_built(self) -> bool:
         return self._network is not None
 
     @property
@@ -410,23 +429,24 @@ class Model(FixedAttributes, Configured):
         SymbolicTensor, or list, tuple or dict of them
             The outputs.
         """
+        if self._network is None:
+            raise NotImplementedError(
+                f"{type(self).__name__} does not define what it computes: override "
+                "`call`"
+            )
         return self(inputs)
 
     def __call__(
         self, inputs: Any, training: bool | None = None, mask: None = None
     ) -> Any:
         """Connect the model to symbolic tensors, or predict on arrays."""
-        leaves = list(inputs.values()) if isinstance(inputs, dict) else inputs
-        several = leaves if isinstance(leaves, list | tuple) else [leaves]
+        several, form = taken_apart(inputs, is_part)
         if several and all(isinstance(each, SymbolicTensor) for each in several):
             return self._as_layer()(inputs, training=training, mask=mask)
         self._as_layer()._check_call(mask=mask)
         if Variable.functions.is_tracing():  # arrays are constants there
             constants = [constant_tensor(each) for each in several]
-            if isinstance(inputs, dict):
-                given: Any = dict(zip(inputs, constants, strict=True))
-            else:
-                given = constants if isinstance(inputs, list | tuple) else constants[0]
+            given = Structure.of(form, [""] * len(several)).pack(constants)
             return self._as_layer()(given, training=training)
         if training or Variable.functions.is_taped():
             # with dropout, and moving averages that move
@@ -1841,6 +1861,8 @@ class Model(FixedAttributes, Configured):
             C / groups, O)`` or ``(inputs, units)``, bias; gamma, beta, moving mean and
             variance.
         """
+        if self._only_holds_layers():
+            return self._as_layer().get_weights()
         with self._lock.turn():
             self._gather()
             weights, session = self._weights_and_session()
@@ -1860,7 +1882,87 @@ class Model(FixedAttributes, Configured):
         WeightsError
             If the number or shapes differ; no weight is changed.
         """
+        if self._only_holds_layers():
+            self._as_layer().set_weights(weights)
+            return
         self._write(check_list(self._built_network().exchanged, weights))
+
+    def _only_holds_layers(self) -> bool:
+        """Return whether it has layers with weights, and no trace of its `call`."""
+        stepped = self._calls_whole or not self._calls_itself
+        return self._network is None and stepped and bool(self.weights)
+
+    def get_state_tree(self, value_format: str = "backend_tensor") -> dict[str, Any]:
+        """Return copies of weights and of the optimizer's state, by nested names.
+
+        Parameters
+        ----------
+        value_format : {"backend_tensor", "numpy_array"}, default "backend_tensor"
+            Both are arrays.
+
+        Returns
+        -------
+        dict
+            ``"trainable_variables"`` and ``"non_trainable_variables"`` by the names of
+            layers, ``"optimizer_variables"``, and ``"metrics_variables"``, which are
+            none, since metrics begin anew with each epoch.
+
+        Raises
+        ------
+        ValueError
+            If `value_format` is unknown.
+        RuntimeError
+            If the shapes of the weights are not known.
+        """
+        formats = ("backend_tensor", "numpy_array")
+        if value_format not in formats:
+            raise unknown("value_format", str(value_format), formats)
+        if not self._only_holds_layers():
+            self._built_network()
+        compiled = self._config
+        state = {} if compiled is None else compiled.optimizer.get_state()
+        groups = {
+            "trainable_variables": {w.path: w.numpy() for w in self.trainable_weights},
+            "non_trainable_variables": {
+                w.path: w.numpy() for w in self.non_trainable_weights
+            },
+            "optimizer_variables": state,
+            "metrics_variables": {},
+        }
+        return {name: nested(each) for name, each in groups.items()}
+
+    def set_state_tree(self, state_tree: Mapping[str, Any]) -> None:
+        """Replace weights and the optimizer's state.
+
+        Parameters
+        ----------
+        state_tree : mapping
+            What `get_state_tree` returns, or some of it.
+
+        Raises
+        ------
+        WeightsError
+            If names or shapes differ; nothing is changed then.
+        """
+        given = {name: flattened(each) for name, each in state_tree.items()}
+        found: dict[Variable, Any] = {}
+        for name in ("trainable_variables", "non_trainable_variables"):
+            own = {weight.path: weight for weight in self.weights}
+            for path, value in given.pop(name, {}).items():
+                if path not in own or np.shape(value) != tuple(own[path].shape):
+                    raise WeightsError(
+                        f"{self.name!r} has no weight {path!r} of shape "
+                        f"{np.shape(value)}"
+                    )
+                found[own[path]] = np.asarray(value, np.float32)
+        state = given.pop("optimizer_variables", {})
+        unused = [name for name, each in given.items() if each]
+        if unused:
+            raise WeightsError(f"{self.name!r} has no {unused[0]}")
+        if state:
+            self._compiled("the state of an optimizer").optimizer.set_state(state)
+        for weight, value in found.items():
+            weight.assign(value)
 
     @takes_arguments
     @outside_workspaces
@@ -2244,10 +2346,23 @@ class Model(FixedAttributes, Configured):
         self._replace(Parts(network, compiled, session))
 
     def _renew(self) -> None:
-        """Take over the weights that a layer has got or frozen."""
+        """Take over the weights that a layer has got or frozen, or its settings."""
         with self._lock.step():
             self._lock.require_no_session(self._trained_elsewhere())
             self._adopt(self._built_network().renewed())
+            if self._own is not None:
+                self._own.forget_traces()
+
+    def _around(self, layer: Layer) -> list[Layer]:
+        """Return the layers of which a layer is one, or an inner one."""
+        network = self._parts.network
+        every = () if network is None else network.layers
+        return [
+            leaf
+            for each in every
+            for _, leaf in each._leaves()
+            if any(inner is layer for _, inner in leaf._leaves())
+        ]
 
     def _gather(self) -> None:
         """Take back the values of shared layers that another model has used since.
@@ -2398,7 +2513,14 @@ class Model(FixedAttributes, Configured):
             objectives = resolve(compiled.goals, network)
             warn_of_outputs(objectives, network)
             frozen = compiled.frozen
-            spec = TraceSpec(self.name, network, compiled.optimizer, objectives, frozen)
+            spec = TraceSpec(
+                self.name,
+                network,
+                compiled.optimizer,
+                objectives,
+                frozen,
+                unreached(objectives, network, frozen),
+            )
             if network.open_axes:
                 spec = replace(spec, resolves=partial(resolve, compiled.goals))
         return Session(
@@ -2435,6 +2557,9 @@ class Model(FixedAttributes, Configured):
         ValueError
             If the loss depends on other inputs than the model's.
         """
+        if current_call() is None and self._calls_whole:
+            Variable.functions.keep_loss(self._as_layer(), loss)
+            return
         kind = type(self).__dict__.get("_saved_as")
         if current_call() is not None or kind != "Model" or not self.built:
             add_loss(loss, repr(self.name))
@@ -2459,6 +2584,17 @@ class Model(FixedAttributes, Configured):
         numbers, of calls on arrays with ``training=True``.
         """
         return Variable.functions.losses_of(self)  # type: ignore[no-any-return]
+
+    @property
+    def metrics_names(self) -> list[str]:
+        """The names of what `evaluate` returns, in order; empty without a loss.
+
+        In Keras 3, "compile_metrics" stands for the metrics.
+        """
+        network, compiled = self._network, self._parts.config
+        if network is None or compiled is None or compiled.goals.are_none:
+            return []
+        return resolve(compiled.goals, network).names
 
     @property
     def metrics(self) -> list[Any]:
@@ -2534,9 +2670,12 @@ class Model(FixedAttributes, Configured):
         Returns
         -------
         dict of str to object
-            Floats; in a step, what stands for them until it has run.
+            Floats; in a step, what stands for them until it has run. With the built-in
+            step they are those of the last epoch, validation or `evaluate`.
         """
-        own = self._own_steps()
+        own, totals = self._own_steps(), self._trainer.totals
+        if own is None and not self.metrics:
+            return {} if totals is None else totals.logs()
         names = {} if own is None else own.metric_names()
         return {names.get(id(m), m.name): m.result() for m in self.metrics}
 
@@ -2618,7 +2757,7 @@ class Model(FixedAttributes, Configured):
         compiled = self._parts.config
         if compiled is not None:
             goals = compiled.goals  # a call of Python less in each step
-            runs = self._has_own_steps or goals.updates_itself
+            runs = self._has_own_steps or goals.updates_itself or self._measures
             runs = runs or (goals.loss is None and self._is_stepped(compiled))
         else:
             predicts = type(self).predict_step is Model.predict_step
@@ -2835,17 +2974,12 @@ class Model(FixedAttributes, Configured):
 
         return self._built_for(given.sample_shapes, load)
 
-    def _built_for(
-        self, shapes: list[Shape] | dict[str, Shape] | None, use: Callable[[], R]
-    ) -> R:
+    def _built_for(self, given: SampleShapes | None, use: Callable[[], R]) -> R:
         """Call `use` on the built model; undo a new build if `use` raises."""
         with self._lock.turn():
-            fresh = not self.built and shapes is not None
-            if fresh and shapes is not None:
-                if isinstance(shapes, dict):
-                    self._build(list(shapes.values()), shapes)
-                else:
-                    self._build(shapes)
+            fresh = not self.built and given is not None
+            if fresh and given is not None:
+                self._build(*given)
                 self._from_data = True
             try:
                 return use()
@@ -2864,28 +2998,26 @@ class Model(FixedAttributes, Configured):
         if not self._from_data or network is None or is_stream(None, x):
             return
         with suppress(TypeError, ValueError):  # of what the checks refuse
-            shapes: Any = samples(None, x, labelled=False).sample_shapes
-            several = list(shapes.values()) if isinstance(shapes, dict) else shapes
+            shapes, structure = samples(None, x, labelled=False).sample_shapes
             known = [each.open_shape for each in network.inputs]
             opened = [
                 tuple(a if a == b else None for a, b in zip(old, new, strict=True))
-                for old, new in zip(known, several, strict=True)
+                for old, new in zip(known, shapes, strict=True)
             ]
             if opened == known:
                 return
             with self._lock.step():
                 self._lock.require_no_session(self._trained_elsewhere())
-                named = isinstance(shapes, dict)
-                self._build(
-                    opened, dict(zip(shapes, opened, strict=True)) if named else None
-                )
+                self._build(opened, structure)
 
-    def _build(self, shapes: Sequence[OpenShape], given: Any = None) -> None:
+    def _build(
+        self, shapes: Sequence[OpenShape], given: Structure | None = None
+    ) -> None:
         """Build the model for samples of these shapes by calling `call`."""
         starts = [Input(shape) for shape in shapes]
         inputs: Any = starts[0] if len(starts) == 1 else starts
-        if isinstance(given, dict):
-            inputs = dict(zip(given, starts, strict=True))
+        if given is not None:
+            inputs = given.pack(starts)
         starts, takes = symbolic(inputs, "inputs")
         order = self._as_layer()._sublayers()
 
@@ -2909,11 +3041,26 @@ class Model(FixedAttributes, Configured):
         """Return outputs of `call` and added losses; None for `training`: no mode."""
         options = {} if training is None else {"training": training}
         refused = "in the `call` of a model: assign it in that of a layer"
-        with calling(training, starts, refused) as added:
+        with calling(training, starts, refused, measures=self._measures) as added:
             outputs = self.call(inputs, **options)
         ends, gives = symbolic(outputs, f"what {type(self).__name__}.call returns")
-        gives = Structure(None, ("output",)) if len(ends) == 1 else gives
+        gives = Structure(None, ("output",)) if gives.kind is None else gives
         return ends, gives, added.losses
+
+    @property
+    def _calls_itself(self) -> bool:
+        """Whether a user's class says what the model computes."""
+        return type(self).call is not Model.call
+
+    def _called(self, inputs: Any, mode: Mapping[str, Any]) -> Any:
+        """Run `call` in a step of one's own, on whole batches."""
+        training = mode.get("training", call_mode.get())
+        takes = "training" in inspect.signature(self.call).parameters
+        token = call_mode.set(training)
+        try:
+            return self.call(inputs, **({"training": training} if takes else {}))
+        finally:
+            call_mode.reset(token)
 
     def _unbuild(self) -> None:
         """Undo `_build`."""
@@ -2939,12 +3086,7 @@ class Model(FixedAttributes, Configured):
         """
         if input_shape is None and self._network is not None:
             return
-        several = (
-            input_shape
-            if isinstance(input_shape, list)
-            and all(isinstance(each, list | tuple) for each in input_shape)
-            else [input_shape]
-        )
+        several, form = taken_apart(input_shape, _is_shape)
         for each in several:
             if not isinstance(each, list | tuple) or len(each) < 2:
                 raise ValueError(
@@ -2963,10 +3105,15 @@ class Model(FixedAttributes, Configured):
                     f"{', '.join(map(show_shape, shapes))}"
                 )
             try:
-                self._build(shapes)
+                self._build(shapes, Structure.of(form, [""] * len(shapes)))
             except BaseException:
                 self._unbuild()
                 raise
+
+
+def _is_shape(given: Any) -> bool:
+    """Return whether a list or tuple is one shape, and not several."""
+    return not any(isinstance(each, list | tuple | dict) for each in given)
 
 
 def _advised(
@@ -3058,6 +3205,29 @@ def state_elsewhere(
         name = known.get(key(slot, weights))
         if name is not None:
             yield slot.name, session.read(name)
+
+
+def _change_layer(layer: Layer, change: Callable[[], None]) -> None:
+    """Change a layer, and have the models that hold it plan anew."""
+    models = [
+        each
+        for each in {*_owners.values()}
+        if isinstance(each, Model) and each._around(layer)
+    ]
+    with ExitStack() as stack:
+        for lock in {each._lock for each in models}:
+            stack.enter_context(lock.turn())
+        for each in models:
+            each._lock.require_no_session(each._trained_elsewhere())
+        change()
+        for each in models:
+            each._as_layer().forget_traces()
+            for outer in each._around(layer):
+                outer.forget_traces()
+            each._renew()
+
+
+Layer.change_in_models = staticmethod(_change_layer)
 
 
 def _inner_models(layers: Iterable[Layer]) -> Iterator[Model]:

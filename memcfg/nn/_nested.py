@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
-from memcfg.nn._nesting import Structure, unique
+from memcfg.nn._nesting import Structure, taken_apart
 from memcfg.nn.layers._layer import (
     Input,
     Layer,
@@ -19,7 +19,7 @@ from memcfg.nn.layers._layer import (
 
 __all__ = ["Nested", "Symbolic", "symbolic"]
 
-Symbolic = SymbolicTensor | Sequence[SymbolicTensor] | Mapping[str, SymbolicTensor]
+Symbolic = SymbolicTensor | Sequence[Any] | Mapping[str, Any]
 
 
 class Nested(Layer):
@@ -45,9 +45,17 @@ class Nested(Layer):
         mode = self._given_mode(options)
         self._check_call(*more, **options)
         model = self.model
+        given, structure = symbolic(inputs, "inputs")
+        whole = all(each.whole for each in given)
         if model._network is None:
-            given = symbolic(inputs, "inputs")[0]
-            model._build([tensor.open_shape for tensor in given], inputs)
+            try:
+                model._build([tensor.open_shape for tensor in given], structure)
+            except (TypeError, ValueError):  # such as of the batch in another place
+                if not whole or not model._calls_itself:
+                    raise
+                model._calls_whole = True
+        if whole and model._calls_whole:
+            return model._called(inputs, mode)
         network = model._built_network()
         operands = network.takes.unpack(inputs, "what it is called on", "inputs")
         results = self._again(operands, None)
@@ -118,15 +126,12 @@ class Nested(Layer):
 
 def symbolic(tensors: Symbolic, what: str) -> tuple[list[SymbolicTensor], Structure]:
     """Return symbolic tensors as a list with their structure; TypeError for others."""
-    given: Any = tensors
-    kind = next((k for k in (list, tuple, dict) if isinstance(given, k)), None)
-    several = list(given.values()) if kind is dict else given if kind else [given]
+    several, form = taken_apart(tensors, lambda _: False)
     if not several or not all(isinstance(each, SymbolicTensor) for each in several):
         raise TypeError(
             f"{what} must be a symbolic tensor, which starts from Input(shape), or a "
             f"list of them, got {tensors!r}"
         )
-    if kind is dict:
-        return several, Structure(dict, tuple(given))
-    names = unique([each.name for each in several])
-    return list(several), Structure(kind if len(several) > 1 else None, tuple(names))
+    if isinstance(form, list | tuple) and len(several) == 1 and form[0] == 0:
+        form = 0  # a list of one is taken for it
+    return several, Structure.of(form, [each.name for each in several])

@@ -27,6 +27,7 @@ from memcfg.nn.layers._layer import (
     InputLayer,
     Node,
     WeightTensor,
+    calls_to,
     first_value,
     input_layer,
     lines_of,
@@ -292,6 +293,26 @@ class Network:
     def leaves(self) -> list[Layer]:
         """The layers with their own weights, in order."""
         return list(dict.fromkeys(weight.layer for weight in self.weights))
+
+    def apart_from(self, ends: Sequence[SymbolicTensor]) -> frozenset[str]:
+        """Return the names of weights that neither tensors nor losses depend on.
+
+        What has a regularizer has a loss.
+        """
+        adding = [node.outputs[0] for node in self.nodes if _adds_loss(node.layer)]
+        nodes = calls_to([*ends, *self.losses, *adding])
+        held = {leaf for node in nodes for _, leaf in node.layer._leaves()}
+        held |= {
+            each.layer
+            for node in nodes
+            for each in node.inputs
+            if isinstance(each, WeightTensor)
+        }
+        return frozenset(
+            each.name
+            for each in self.weights
+            if each.trainable and each.regularizer is None and each.layer not in held
+        )
 
     def frozen(self) -> frozenset[str]:
         """Return the names of the weights that are not trainable."""
@@ -628,6 +649,16 @@ def summary_text(
     kind = "" if policy.name == "float32" else f" ({policy.name})"
     title = f"Model: {shorten(name, width() - 7 - len(kind))}{kind}"
     return f"{title}\n{draw(table)}\n{_totals(network)}"
+
+
+def _adds_loss(layer: Layer) -> bool:
+    """Return whether a call of a layer may add a loss."""
+    return any(
+        leaf.activity_regularizer is not None
+        or any(getattr(each, "losses", ()) for each in leaf._inner.values())
+        or (isinstance(leaf, Nested) and bool(leaf.model._built_network().losses))
+        for _, leaf in layer._leaves()
+    )
 
 
 def _trained(layer: Layer) -> str:

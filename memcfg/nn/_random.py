@@ -8,12 +8,17 @@ from __future__ import annotations
 import os
 import random
 import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from memcfg.nn._argument_checks import integer
 
-__all__ = ["derive_seed", "fixed_seed", "next_seed", "set_random_seed"]
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+__all__ = ["derive_seed", "fixed_seed", "next_seed", "same_seeds", "set_random_seed"]
 
 _SEED_MASK = 2**63 - 1
 _lock = threading.RLock()  # held across a fork, as is the generator's own lock
@@ -69,6 +74,19 @@ def next_seed() -> int:
     """Draw the next seed of the process."""
     with _lock:
         return int(_source.integers(0, _SEED_MASK, endpoint=True))
+
+
+@contextmanager
+def same_seeds() -> Iterator[None]:
+    """Leave the sequence of seeds as it is by what is made inside."""
+    global _source
+    with _lock:
+        before = _source
+        _source = np.random.default_rng(0)
+        try:
+            yield
+        finally:
+            _source = before
 
 
 def derive_seed(seed: int, *path: int) -> int:

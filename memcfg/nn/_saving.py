@@ -39,7 +39,6 @@ from memcfg.nn.regularizers import Regularizer
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from memcfg.nn._nesting import Structure
     from memcfg.nn._network import Network
 
 __all__ = [
@@ -163,7 +162,7 @@ class _Writer:
         }
         if kind is None:
             shapes = [list(each.open_shape) for each in network.inputs]
-            takes = _describe_structure(network.takes)
+            takes = network.takes.described()
             inner = _marks(model._stacked())
             result |= {"config": self._arguments(model), "inner": inner}
             return result | {"shapes": shapes, "takes": takes}
@@ -191,8 +190,8 @@ class _Writer:
             "inputs": [places[each] for each in network.inputs],
             "outputs": [places[each] for each in network.outputs],
             "losses": [places[each] for each in network.losses],
-            "takes": _describe_structure(network.takes),
-            "gives": _describe_structure(network.gives),
+            "takes": network.takes.described(),
+            "gives": network.gives.described(),
         }
 
     def _place(self, layer: Layer) -> int:
@@ -295,11 +294,6 @@ def _number(value: Any) -> Any:
     """Return a number as JSON, which has no literals for infinity and NaN."""
     number = value.item() if isinstance(value, np.generic) else value
     return number if math.isfinite(number) else {"float": str(number)}
-
-
-def _describe_structure(structure: Structure) -> list[Any]:
-    kind = None if structure.kind is None else structure.kind.__name__
-    return [kind, list(structure.names)]
 
 
 def _marks(layers: Sequence[Layer]) -> list[Any]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from memcfg.config import DTypePolicy
+    from memcfg.nn._nesting import Structure
 
 __all__ = ["Sequential"]
 
@@ -108,9 +109,7 @@ class Sequential(Model):
             object.__setattr__(made._as_layer(), "_trainable", False)
         return made
 
-    @property
-    def built(self) -> bool:
-        """Whether the shapes of the weights are known."""
+    def _is_built(self) -> bool:
         return self._ends is not None  # without connecting the layers
 
     @property
@@ -210,7 +209,9 @@ class Sequential(Model):
             raise ValueError("an Input must be the first layer of a Sequential")
         self._ends = (tensor, tensor)
 
-    def _build(self, shapes: Sequence[OpenShape], given: Any = None) -> None:
+    def _build(
+        self, shapes: Sequence[OpenShape], given: Structure | None = None
+    ) -> None:
         if not self._stack:
             raise ValueError(f"{self.name!r} has no layers")
         if len(shapes) != 1:

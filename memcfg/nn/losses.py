@@ -1978,5 +1978,17 @@ def get_loss(loss: Any) -> Loss:
     return _Function(loss)
 
 
-serialize, deserialize, get = functions_of("losses", Loss, get_loss, "name")
+def _found(identifier: Any) -> Any:
+    """Return a loss; the name of a function, such as "mse", is that of Keras's."""
+    if isinstance(identifier, str) and identifier.lower() in _LOSSES:
+        kind = _LOSSES.get(identifier, _LOSSES[identifier.lower()])
+        if identifier != kind.__name__ and kind in _FUNCTIONS:
+            return _FUNCTIONS[kind]
+    return get_loss(identifier)
+
+
+_FUNCTIONS = {
+    each.kind: each for each in [*globals().values()] if hasattr(each, "kind")
+}
+serialize, deserialize, get = functions_of("losses", Loss, _found, "name")
 __all__ += ["deserialize", "get", "serialize"]

@@ -621,7 +621,8 @@ class Metric(FixedAttributes, Configured):
                 each if isinstance(each, SymbolicTensor) else constant_tensor(each)
                 for each in given
             ]
-            Variable.functions.measure(self, self._sums_of(*tensors))
+            if not Variable.functions.is_measured_later(tensors):
+                Variable.functions.measure(self, self._sums_of(*tensors))
             return
         arrays = [np.asarray(each) for each in given]
         self._add(Variable.functions.at_once(self._sums_of, arrays, {}))

@@ -26,7 +26,7 @@ from memcfg.nn._keras_arguments import takes_arguments
 from memcfg.nn._keras_names import absent
 from memcfg.nn._model import Model
 from memcfg.nn._nested import Nested, symbolic
-from memcfg.nn._nesting import Structure
+from memcfg.nn._nesting import Structure, form_of
 from memcfg.nn._saving import (
     FORMAT,
     SAVED,
@@ -536,8 +536,7 @@ class _Reader:
         object.__setattr__(model, "name", _name(given["name"]))
         if not model.built:
             takes = _structure(given["takes"])
-            names = dict.fromkeys(takes.names) if takes.kind is dict else None
-            model._build([sample_shape(each) for each in given["shapes"]], names)
+            model._build([sample_shape(each) for each in given["shapes"]], takes)
         return model
 
     def _object(self, given: Any) -> Any:
@@ -624,8 +623,9 @@ def _mark(layers: Sequence[Layer], marks: Any) -> None:
 
 
 def _structure(given: Any) -> Structure:
-    kind, names = given
-    return Structure(None if kind is None else _CONTAINERS[kind], tuple(names))
+    kind, names, *nested = given  # the form of nested containers
+    form = form_of(nested[0]) if nested else None
+    return Structure(None if kind is None else _CONTAINERS[kind], tuple(names), form)
 
 
 def _called(layer: Layer, inputs: list[SymbolicTensor], details: Any) -> Node:

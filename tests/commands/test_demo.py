@@ -42,7 +42,7 @@ def test_three_limits_one_result_and_a_refusal(capsys, epochs, accuracy):
     assert "are bit-identical" in out
     words = " ".join(out.split())  # the refusal is wrapped to the terminal
     assert "In use before: 0 B; after: 0 B; max in between: 0 B" in words
-    smallest = re.search(r"Smallest limit that would do: (\d+) B \(", words)
+    smallest = re.search(r"The smallest limit that would do is (\d+) B \(", words)
     bound = re.search(r"Lower bound for any policy: (\d+) B \(", words)
     refused = re.search(r"Limit: (\d+) B \S+ \S+, one byte below the lower", words)
     assert int(refused[1]) == int(bound[1]) - 1 < int(smallest[1])

@@ -128,7 +128,7 @@ def test_a_limit_that_cannot_be_met_ends_with_1(graph, tmp_path, capsys):
         str(output),
     )
     assert status == 1
-    assert f"Smallest limit that would do: {least} B" in line
+    assert f"The smallest limit that would do is {least} B" in line
     assert not output.exists()
 
 

@@ -379,4 +379,4 @@ def test_memory_that_is_missing_is_told_in_lines():
         "close() of a model releases its memory.",
         "Raise the limit or lower the batch size.",
     ]
-    assert re.fullmatch(r"Smallest limit that would do: .*, .* more\.", lines[7])
+    assert re.fullmatch(r"The smallest limit that would do is \d+ B \(.*\)\.", lines[7])

@@ -70,9 +70,7 @@ def test_a_close_name_is_suggested():
 @pytest.mark.parametrize(
     ("make", "name", "words"),
     [
-        (lambda: nn.Dense(3), "units", "is fixed when it is made: its settings"),
         (lambda: nn.Dense(3), "name", "is fixed when it is made"),
-        (lambda: nn.Dropout(0.5), "rate", "is fixed when it is made"),
         (lambda: nn.Dropout(0.5, seed=1), "seed", "cannot be set"),
         (lambda: nn.Dense(3), "weight_specs", "cannot be set"),
         (lambda: nn.HeNormal(seed=3), "seed", "is fixed when it is made"),
@@ -94,6 +92,106 @@ def test_what_cannot_change_says_what_to_do(make, name, words):
     with pytest.raises(AttributeError, match=words):
         setattr(thing, name, 0.5)
     assert (getattr(thing, name, None) if name != "optimizer" else None) == before
+
+
+class TestSettingsOfLayers:
+    """They may be set later, and are what a constructor takes."""
+
+    X = np.random.default_rng(2).standard_normal((6, 4)).astype("f4")
+
+    def model(self):
+        model = nn.Sequential(
+            [nn.Input((4,)), nn.Dense(5, "relu"), nn.Dense(3, "softmax")]
+        )
+        model.compile(nn.Adam(), "categorical_crossentropy")
+        model.fit(self.X, np.eye(3)[np.arange(6) % 3], verbose=0)
+        return model
+
+    def test_a_model_computes_with_an_activation_that_is_set_later(self):
+        model = self.model()
+        before, weights = model.predict(self.X, verbose=0), model.get_weights()
+        model.layers[-1].activation = None
+        logits = np.exp(model.predict(self.X, verbose=0))
+        np.testing.assert_allclose(logits / logits.sum(1, keepdims=True), before, 1e-4)
+        np.testing.assert_array_equal(model(self.X), model.predict(self.X, verbose=0))
+        model.layers[-1].activation = nn.activations.softmax
+        np.testing.assert_array_equal(model.predict(self.X, verbose=0), before)
+        for old, new in zip(weights, model.get_weights(), strict=True):
+            np.testing.assert_array_equal(old, new)
+        model.fit(self.X, np.eye(3)[np.arange(6) % 3], verbose=0)
+        assert int(model.optimizer.iterations) == 2
+
+    def test_what_holds_the_layer_computes_anew(self):
+        class Outer(nn.Layer):
+            def __init__(self):
+                super().__init__()
+                self.inner = nn.Dense(2, "relu")
+
+            def call(self, x):
+                return self.inner(x)
+
+        outer, start = Outer(), nn.Input((4,))
+        inner = nn.Model(start, outer(start))
+        model = nn.Model(start, inner(start))
+        made = [model.predict(self.X, verbose=0), outer(self.X), inner(self.X)]
+        assert all((each == 0).any() for each in made)
+        outer.inner.activation = "linear"
+        made = [model.predict(self.X, verbose=0), outer(self.X), inner(self.X)]
+        assert not any((each == 0).any() for each in made)
+
+    def test_one_that_would_change_shapes_is_refused(self):
+        model = self.model()
+        dense = model.layers[0]
+        with pytest.raises(ValueError, match=r"'units' of layer .* cannot be 7: "):
+            dense.units = 7
+        start = nn.Input((8, 8, 1))
+        pool = nn.MaxPooling2D()
+        nn.Model(start, pool(start))
+        with pytest.raises(ValueError, match="its result would have another shape"):
+            pool.strides = 1
+        assert (dense.units, pool.strides) == (5, (2, 2))
+        with pytest.raises(ValueError, match="unknown activation 'relux'"):
+            dense.activation = "relux"
+        assert model.predict(self.X, verbose=0).shape == (6, 3)
+
+    def test_a_fit_ends_that_changes_them(self):
+        model = self.model()
+
+        class Change(nn.callbacks.Callback):
+            def on_train_batch_end(self, batch, logs=None):
+                self.model.layers[0].activation = "tanh"
+
+        y = np.eye(3)[:1].repeat(6, 0)
+        with pytest.raises(RuntimeError, match="by another thread or a callback"):
+            model.fit(self.X, y, 3, verbose=0, callbacks=[Change()])
+        assert model.layers[0].activation == "tanh"
+        model.fit(self.X, y, 3, verbose=0)
+        assert int(model.optimizer.iterations) == 4
+
+    def test_those_of_a_layer_that_is_not_built(self):
+        nn.set_random_seed(1)
+        layer = nn.Dropout(0.5)
+        seed = layer.seed
+        layer.rate = 0.25
+        assert (layer.rate, layer.seed, layer.get_config()["rate"]) == (
+            0.25,
+            seed,
+            0.25,
+        )
+        with pytest.raises(ValueError, match="rate must be in"):
+            layer.rate = 2
+        first = nn.Conv2D(4, 3, data_format="channels_first")
+        first.padding, first.strides = "same", 2
+        assert first(np.ones((1, 3, 8, 8), "f4")).shape == (1, 4, 4, 4)
+        assert first.data_format == "channels_first"
+
+    def test_penalties_are_attributes(self):
+        layer = nn.Dense(2, kernel_constraint=nn.constraints.MaxNorm(1.0))
+        assert layer.kernel_regularizer is None
+        layer.kernel_regularizer = "l2"
+        assert layer.get_config()["kernel_regularizer"]["class_name"] == "L2"
+        assert isinstance(layer.kernel_constraint, nn.constraints.MaxNorm)
+        assert not hasattr(layer, "depthwise_regularizer")
 
 
 def test_models_freeze_their_layers(dense):
@@ -142,8 +240,9 @@ def test_users_classes_have_attributes_of_their_own():
         setattr(thing, name, "another")
         thing.later = 3
         assert (getattr(thing, name), thing.later) == ("another", 3)
-    with pytest.raises(AttributeError, match="is fixed when it is made"):
-        Scaled(3, 2).units = 4
+    scaled = Scaled(3, 2)
+    scaled.units, scaled.activation = 4, "relu"
+    assert (scaled.units, scaled.scale, scaled.activation) == (4, 2, "relu")
     assert "most=3" in repr(Clipped())
 
 

@@ -306,10 +306,32 @@ def test_moved_images_have_the_same_bits_by_any_plan():
     assert weights("sqrt_checkpoint") == weights("replay_elementwise") == kept
 
 
-@pytest.mark.parametrize("name", ["RandomCrop", "RandomElasticTransform"])
-def test_layers_that_ops_cannot_express(name):
-    with pytest.raises(TypeError, match=rf"{name} computes on arrays, not in a model"):
-        make(name)(mc.nn.Input((7, 8, 3)))
+def test_layers_that_ops_cannot_express():
+    with pytest.raises(TypeError, match="computes on arrays, not in a model"):
+        make("RandomElasticTransform")(mc.nn.Input((7, 8, 3)))
+
+
+def test_a_model_crops_a_batch_at_one_place_in_training():
+    rows, columns = np.mgrid[:9, :12]
+    data = np.broadcast_to((100 * rows + columns)[..., None], (5, 9, 12, 1))
+    start = mc.nn.Input((9, 12, 1))
+    layer = layers.RandomCrop(4, 6, seed=3)
+    model = mc.nn.Model(start, layer(start))
+    assert model.output_shape == (None, 4, 6, 1)
+    places = set()
+    for _ in range(12):
+        made = np.asarray(model(data.astype("f4"), training=True))
+        top, left = divmod(int(made[0, 0, 0, 0]), 100)
+        assert top <= 5
+        assert left <= 6
+        part = data[:, top : top + 4, left : left + 6]
+        np.testing.assert_array_equal(made, part)
+        places.add((top, left))
+    assert len(places) > 4
+    still = model.predict(data, verbose=0)
+    ratio = layers.CenterCrop(8, 12)(data)  # the largest part of its aspect ratio
+    resized = layers.Resizing(4, 6)(ratio)
+    np.testing.assert_allclose(still, resized, 1e-5)
 
 
 @pytest.mark.parametrize(

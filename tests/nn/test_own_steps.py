@@ -898,3 +898,75 @@ def test_a_batch_that_does_not_fit_names_the_part_that_does():
     mc.config.set_memory_limit("CPU:0", 16 * 1024)
     with pytest.raises(InfeasiblePlanError, match=r"batch_size=\d+ needs a limit of"):
         limited.fit(x, y, batch_size=256, shuffle=False, verbose=0)
+
+
+class TestCallsOfWholeBatches:
+    """A `call` that a step runs on the batch, and not its trace."""
+
+    X = np.random.default_rng(4).standard_normal((8, 3)).astype("f4")
+
+    def test_metrics_and_losses_of_a_call(self):
+        class Penalised(nn.Model):
+            def __init__(self):
+                super().__init__()
+                self.dense = nn.Dense(2)
+                self.size = nn.metrics.Mean(name="size")
+
+            def call(self, x, training=False):
+                y = self.dense(x)
+                size = ops.mean(ops.square(y))
+                self.add_loss(0.5 * size)
+                self.size.update_state(size)
+                return y + 1.0 if training else y
+
+        model = Penalised()
+        model.compile(nn.SGD(0.1), "mse", metrics=["mae"])
+        target = self.X[:, :2]
+        logs = model.evaluate(self.X, target, 8, verbose=0, return_dict=True)
+        y = model.predict(self.X, verbose=0)
+        size = (y**2).mean()
+        wanted = ((y - target) ** 2).mean() + size / 2, abs(y - target).mean(), size
+        np.testing.assert_allclose(
+            [logs[name] for name in ("loss", "mae", "size")], wanted, 1e-5
+        )
+        history = model.fit(self.X, target, 4, epochs=3, verbose=0).history
+        assert history["size"][0] > 0
+        y = model.predict(self.X, verbose=0)
+        history = model.fit(self.X, target, 8, verbose=0).history
+        wanted = ((y + 1 - target) ** 2).mean() + (y**2).mean() / 2  # in training
+        np.testing.assert_allclose(history["loss"], wanted, 1e-5)
+
+    def test_the_batch_may_be_in_another_place(self):
+        class Contrastive(nn.Model):
+            def __init__(self):
+                super().__init__()
+                self.dense = nn.Dense(2, use_bias=False)
+
+            def call(self, x):
+                h = self.dense(x)
+                return ops.matmul(h, ops.transpose(h))
+
+            def compute_loss(self, x=None, y=None, y_pred=None, **_):
+                return ops.mean(ops.square(y_pred - ops.eye(y_pred.shape[0])))
+
+        model = Contrastive()
+        model.compile(nn.SGD(0.05))
+        first = model.fit(self.X, batch_size=8, verbose=0).history["loss"][0]
+        losses = model.fit(self.X, batch_size=8, epochs=5, verbose=0).history["loss"]
+        assert losses[-1] < first
+        h = self.X @ model.get_weights()[0]
+        wanted = ((h @ h.T - np.eye(8)) ** 2).mean()
+        np.testing.assert_allclose(model.evaluate(self.X, verbose=0), wanted, 1e-4)
+
+    def test_what_no_step_can_run_is_refused_as_before(self):
+        class Wrong(nn.Model):
+            def call(self, x):
+                return ops.reshape(x, (7, 5))
+
+            def compute_loss(self, x=None, y=None, y_pred=None, **_):
+                return ops.mean(y_pred)
+
+        model = Wrong()
+        model.compile("sgd")
+        with pytest.raises(ValueError, match="reshape"):
+            model.fit(self.X, batch_size=8, verbose=0)

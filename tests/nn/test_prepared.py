@@ -106,6 +106,6 @@ def test_a_model_that_prepares_its_data_trains_and_is_saved(tmp_path):
 
 
 def test_what_cannot_be_in_a_model_says_where_to_put_it():
-    layer = nn.layers.RandomCrop(3, 3)
+    layer = nn.layers.RandomGaussianBlur()
     with pytest.raises(TypeError, match=r"not in a model: call it in Dataset\.map"):
         layer(nn.Input((4, 4, 1)))

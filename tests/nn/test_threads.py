@@ -262,7 +262,7 @@ def test_a_prediction_ends_when_the_model_is_compiled_again(loss, rows):
         held.append(mc.config.get_memory_info("CPU:0")["current"])
         yield x[8:16]
 
-    with pytest.raises(RuntimeError, match="another thread compiled or built"):
+    with pytest.raises(RuntimeError, match="compiled, built or changed meanwhile"):
         model.predict(Here(generate()), verbose=0)
     assert held[0] > held[1] == 0
 

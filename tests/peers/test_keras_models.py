@@ -323,3 +323,32 @@ def test_a_base_that_is_tuned_in_the_mode_of_inference():
         ours.train_on_batch(x, y)
     for mine, other in zip(ours.get_weights(), theirs.get_weights(), strict=True):
         np.testing.assert_allclose(mine, other, rtol=1e-4, atol=1e-5)
+
+
+def nested(k):
+    """A model whose outputs are a dict of a tensor and a list, compiled alike."""
+    start = k.layers.Input((4,), name="start")
+    heads = {name: k.layers.Dense(2, name=name)(start) for name in "abc"}
+    model = k.Model(start, {"p": heads["a"], "n": [heads["b"], {"r": heads["c"]}]})
+    model.compile(
+        k.optimizers.SGD(0.1),
+        {"p": "mse", "n": ["mae", {"r": "mse"}]},
+        loss_weights={"p": 1.0, "n": [0.5, {"r": 2.0}]},
+        metrics={"p": ["mae"], "n": [["mse"], {"r": ["mae"]}]},
+    )
+    return model
+
+
+def test_nested_outputs_train_as_in_keras():
+    rng = np.random.default_rng(5)
+    x, *ys = (rng.standard_normal((SAMPLES, n)).astype("f4") for n in (4, 2, 2, 2))
+    y = {"p": ys[0], "n": [ys[1], {"r": ys[2]}]}
+    ours, theirs = nested(mc.nn), nested(keras)
+    ours.set_weights(theirs.get_weights())
+    options = {"epochs": STEPS, "batch_size": SAMPLES, "verbose": 0}
+    logs = ours.fit(x, y, **options).history, theirs.fit(x, y, **options).history
+    assert set(logs[0]) == set(logs[1])
+    for name, values in logs[0].items():
+        np.testing.assert_allclose(values, logs[1][name], 1e-4, 1e-6)
+    for one, other in zip(ours.get_weights(), theirs.get_weights(), strict=True):
+        np.testing.assert_allclose(one, other, 1e-4, 1e-6)

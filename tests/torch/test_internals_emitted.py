@@ -93,7 +93,7 @@ def test_live_storages_of_the_emitted_graph_are_those_of_the_plan(kind, tight):
 
     limit = None
     if tight:
-        with pytest.raises(Exception, match="Smallest limit") as caught:
+        with pytest.raises(Exception, match="smallest limit") as caught:
             compiled(backend=kept(64))(x)
         limit = caught.value.inner_exception.smallest_limit_bytes
         torch._dynamo.reset()

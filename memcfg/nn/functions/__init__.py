@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from memcfg.nn.functions._assignments import apply_gradients, assign
 from memcfg.nn.functions._at_once import at_once, update_at_once
@@ -13,7 +13,7 @@ from memcfg.nn.functions._derivatives import (
 )
 from memcfg.nn.functions._eager_tape import active_tape
 from memcfg.nn.functions._function import Function, function
-from memcfg.nn.functions._losses import adds_losses, losses_of
+from memcfg.nn.functions._losses import adds_losses, keep_loss, losses_of
 from memcfg.nn.functions._measures import measure, result_of
 from memcfg.nn.functions._of_number import OfNumber
 from memcfg.nn.functions._own_steps import OwnSteps
@@ -26,6 +26,9 @@ from memcfg.nn.layers._layer import (
 from memcfg.nn.layers._operators import constant_tensor
 from memcfg.nn.optimizers.schedules import LearningRateSchedule
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 
 class _Functions:
     """What weights, layers and ops ask of functions."""
@@ -36,6 +39,7 @@ class _Functions:
         self.apply_gradients = apply_gradients
         self.at_once = at_once
         self.constant = constant_tensor
+        self.keep_loss = keep_loss
         self.losses_of = losses_of
         self.measure = measure
         self.own_steps = OwnSteps
@@ -63,6 +67,12 @@ class _Functions:
     def is_tracing() -> bool:
         """Return whether a function is being traced."""
         return current() is not None
+
+    @staticmethod
+    def is_measured_later(tensors: Sequence[SymbolicTensor]) -> bool:
+        """Return whether steps call again what updates a metric by tensors."""
+        call = current_call()
+        return call is not None and call.measures and not all(x.whole for x in tensors)
 
     @staticmethod
     def count_effects() -> int:

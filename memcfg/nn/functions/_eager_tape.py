@@ -9,6 +9,7 @@ have moved.
 from __future__ import annotations
 
 from contextvars import ContextVar
+from functools import partial
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -45,7 +46,7 @@ def active_tape() -> EagerTape | None:
 
 
 class TapedArray(np.ndarray[Any, Any]):
-    """An array that a tape has seen; ufuncs that are ops are noted, too."""
+    """An array that a tape has seen; what NumPy has an op for is noted, too."""
 
     symbol: SymbolicTensor | None = None
     tape: EagerTape | None = None  # whose symbol it is
@@ -58,12 +59,21 @@ class TapedArray(np.ndarray[Any, Any]):
         if active_tape() is not None and method == "__call__" and not more:
             if name in _BINARY:
                 return SymbolicTensor.operators.binary(name, *inputs)
-            if name in _UNARY:
+            if name in _UFUNCS:
                 return OPERATIONS[name](*inputs)
         plain = [_plain(each) for each in inputs]
         if "out" in more:
             more["out"] = tuple(_plain(each) for each in more["out"])
         return getattr(ufunc, method)(*plain, **more)
+
+    def __array_function__(
+        self, function: Any, types: Any, args: Any, options: Any
+    ) -> Any:
+        """Compute a function as the op of its name while a tape is active."""
+        name = _FUNCTIONS.get(function.__name__, function.__name__)
+        if active_tape() is not None and name in _NOTED:
+            return OPERATIONS[name](*args, **_given(options, name))
+        return super().__array_function__(function, types, args, options)
 
     def __getitem__(self, key: Any) -> Any:
         if active_tape() is None:
@@ -75,27 +85,71 @@ class TapedArray(np.ndarray[Any, Any]):
 
     def __getattribute__(self, name: str) -> Any:
         if name in _METHODS and active_tape() is not None:
-            raise AttributeError(
-                f"a tape does not see {name!r} of NumPy: use the function of "
-                "memcfg.nn.ops, or np.asarray(x) for a constant",
-                name=name,
-                obj=self,
-            )
+            if name == "T":
+                return OPERATIONS["transpose"](self)
+            return partial(_as_op, self, name)
         return super().__getattribute__(name)
 
 
+def _as_op(x: TapedArray, name: str, *args: Any, **options: Any) -> Any:
+    """Compute a method of an array as an op."""
+    kind = _METHODS[name]
+    if name in ("reshape", "transpose") and args:  # axes may be listed one by one
+        one = len(args) == 1 and not isinstance(args[0], int)
+        args = (args[0] if one else args,)
+    return OPERATIONS[kind](x, *args, **_given(options, name))
+
+
+def _given(options: dict[str, Any], name: str) -> dict[str, Any]:
+    """Return arguments that ops have; those of NumPy alone must have no effect."""
+    result = {key: each for key, each in options.items() if key not in _OF_NUMPY}
+    for key in options.keys() & _OF_NUMPY.keys():
+        if options[key] not in _OF_NUMPY[key]:
+            raise TypeError(
+                f"a tape does not see {name} with {key}={options[key]!r}: use the "
+                "functions of memcfg.nn.ops, or np.asarray(x) for a constant"
+            )
+    return result
+
+
 _BINARY = frozenset({"add", "subtract", "multiply", "divide", "power", "matmul"})
-_METHODS = frozenset(
-    {
+# Methods, and the ops that compute them.
+_METHODS = {
+    name: name
+    for name in (
         *("sum", "mean", "max", "min", "prod", "std", "var", "cumsum", "clip", "dot"),
-        *("reshape", "ravel", "flatten", "transpose", "T", "squeeze", "swapaxes"),
-        *("repeat", "take", "trace", "diagonal", "round"),
+        *("reshape", "ravel", "transpose", "T", "squeeze", "swapaxes", "repeat"),
+        *("take", "trace", "diagonal", "round"),
+    )
+} | {"flatten": "ravel", "astype": "cast"}
+_FUNCTIONS = {"amax": "max", "amin": "min", "round_": "round"}
+# Functions of NumPy that are ops of the same name and the same first arguments.
+_NOTED = frozenset(
+    {
+        *(_METHODS.keys() - {"T", "flatten", "astype"}),
+        *("concatenate", "stack", "where", "expand_dims", "einsum", "tensordot"),
+        *("outer", "inner", "vdot", "hstack", "vstack", "moveaxis", "flip", "roll"),
+        *("tile", "pad", "split", "average", "diff", "cross"),
     }
 )
-_UNARY = frozenset(
+# Arguments that ops have not, and the values with which they have no effect.
+_OF_NUMPY: dict[str, tuple[Any, ...]] = {
+    "out": (None,),
+    "dtype": (None,),
+    "order": (None, "C", "K"),
+    "ddof": (0,),
+    "where": (True,),
+    "initial": (None,),
+    "copy": (True, False, None),
+    "casting": (None, "unsafe", "same_kind"),
+    "mode": (None, "raise"),
+}
+_UFUNCS = frozenset(
     {
         *("negative", "absolute", "exp", "log", "sqrt", "square", "tanh", "sin", "cos"),
-        *("log1p", "expm1", "reciprocal"),
+        *("log1p", "expm1", "reciprocal", "maximum", "minimum", "sign", "tan"),
+        *("arctan", "arcsin", "arccos", "sinh", "cosh", "exp2", "log2", "log10"),
+        *("floor", "ceil", "logaddexp", "arctan2", "hypot"),
     }
 )
 

@@ -295,6 +295,10 @@ class Function:
             self._state = FunctionState(self._name, *self._settings)
         return self._state
 
+    def forget_traces(self) -> None:
+        """Trace again when called; the values of weights are kept."""
+        self._traces.clear()
+
     def _program(self, args: Any, options: Any) -> tuple[Calls, list[Any]]:
         """Return the trace for arguments, made if it is not known, and the arrays."""
         if len(options) > 1:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from memcfg.nn.functions._recorder import Recording
     from memcfg.nn.layers._layer import SymbolicTensor
 
-__all__ = ["adds_losses", "keep_added", "losses_of", "with_losses"]
+__all__ = ["adds_losses", "keep_added", "keep_loss", "losses_of", "with_losses"]
 
 
 class LossesOfCall(Layer):
@@ -68,7 +68,13 @@ def losses_of(model: Any) -> list[Any]:
         return [*_added.get(own, ()), *penalties]
     recording = recorded(f"{type(model).__name__}.losses")
     parts = [own] if _last(own, recording) else own._sublayers()
-    return [loss for part in parts for loss in _losses_of_part(part, recording)]
+    losses = [loss for part in parts for loss in _losses_of_part(part, recording)]
+    return [*recording.added.get(own, ()), *losses]
+
+
+def keep_loss(model: Layer, loss: SymbolicTensor) -> None:
+    """Note a loss that a model's `call` adds in a function."""
+    recorded("add_loss").added.setdefault(model, []).append(loss)
 
 
 def adds_losses(model: Any) -> bool:

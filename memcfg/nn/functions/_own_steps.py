@@ -16,7 +16,7 @@ from memcfg.nn.functions._measures import MetricResult
 from memcfg.nn.functions._recorder import recorded
 from memcfg.nn.layers._layer import SymbolicTensor, Variable, filled_in, pattern
 from memcfg.nn.metrics import Mean
-from memcfg.nn.training._objectives import resolve
+from memcfg.nn.training._objectives import resolve, warn_of_unreached
 from memcfg.plan.search._watch import planning_clock
 from memcfg.units import exact
 
@@ -295,6 +295,10 @@ class OwnSteps:
         sample = self._sample(kind, size)
         return self._function.memory_report(kind, sample, verify=verify)
 
+    def forget_traces(self) -> None:
+        """Trace the steps again when they run."""
+        self._function.forget_traces()
+
     def close(self) -> None:
         """Free the memory; the values of weights are kept."""
         self._function.close()
@@ -336,12 +340,16 @@ class OwnSteps:
         model = self._owner()
         weights = model.trainable_weights
         slopes = derivatives(loss, weights, f"{type(model).__name__}.train_step")
-        for weight, slope in zip(weights, slopes, strict=True):
-            if slope is None:
+        apart = [
+            each.path for each, s in zip(weights, slopes, strict=True) if s is None
+        ]
+        if apart:
+            if len(apart) == len(weights):
                 raise ValueError(
-                    f"the loss does not depend on the weight {weight.path!r}, so it "
-                    "cannot be trained: override train_step, or freeze it"
+                    "the loss depends on no weight, so that none is trained: override "
+                    "train_step"
                 )
+            warn_of_unreached(apart)
         model.optimizer.apply(slopes, weights)
 
     def loss(self, y: Any, y_pred: Any, sample_weight: Any) -> Any:

@@ -38,6 +38,8 @@ class Recording:
     losses: list[SymbolicTensor] = field(default_factory=list)  # with gradients
     # Metrics with the tensors that are added to their sums when the program has run.
     measured: list[tuple[Any, tuple[SymbolicTensor, ...]]] = field(default_factory=list)
+    # Losses that calls of models have added, which are not of their layers.
+    added: dict[Layer, list[SymbolicTensor]] = field(default_factory=dict)
     moves: bool = True  # whether calls move the averages of layers
     # Of calls that were computed at once: the order where each begins, and the number
     # by which it has drawn.

@@ -24,8 +24,7 @@ if TYPE_CHECKING:
 
     from memcfg.data.rows._file_rows import FileColumn
     from memcfg.nn.inputs._batches import Targets
-    from memcfg.nn.inputs._samples import Samples, Wanted
-    from memcfg.nn.layers._layer import Shape
+    from memcfg.nn.inputs._samples import Samples, SampleShapes, Wanted
 
 __all__ = ["ArraySource", "orders"]
 
@@ -73,7 +72,7 @@ class ArraySource:
         return -(-self._samples // self._batch_size)
 
     @property
-    def sample_shapes(self) -> list[Shape] | dict[str, Shape]:
+    def sample_shapes(self) -> SampleShapes:
         """The shape of a sample for each input."""
         return self._given.sample_shapes
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg.data import DataSet, MultiDataSet, TensorSpec
-from memcfg.nn._nesting import are_arrays
-from memcfg.nn.inputs._samples import samples_of, targets_of
+from memcfg.nn._nesting import Structure, are_arrays, leaves, taken_apart
+from memcfg.nn.inputs._samples import SampleShapes, samples_of, targets_of
 from memcfg.nn.layers._layer import show_shape
 
 if TYPE_CHECKING:
@@ -102,17 +102,15 @@ def _count(parts: tuple[Any, ...]) -> str:
 BATCH_FIRST = "make batches first, as dataset.batch(batch_size) does"
 
 
-def sample_shapes_of(spec: Any) -> list[Shape] | dict[str, Shape] | None:
-    """Return the shapes of a sample, by name for dicts; None if unknown."""
+def sample_shapes_of(spec: Any) -> SampleShapes | None:
+    """Return the shapes of a sample; None if unknown."""
     x = spec[0] if isinstance(spec, tuple) and spec else spec
-    xs = list(x.values()) if isinstance(x, dict) else x
-    shapes = [
-        _sample_shape(each) for each in (xs if isinstance(xs, list | tuple) else [xs])
-    ]
+    parts, form = taken_apart(x, lambda _: False)
+    shapes = [_sample_shape(each) for each in parts]
     known = [shape for shape in shapes if shape is not None]
     if not shapes or len(known) < len(shapes):
         return None
-    return dict(zip(map(str, x), known, strict=True)) if isinstance(x, dict) else known
+    return SampleShapes(known, Structure.of(form, list(map(str, range(len(parts))))))
 
 
 def _sample_shape(x: Any) -> Shape | None:
@@ -125,11 +123,8 @@ def _sample_shape(x: Any) -> Shape | None:
 def weights_of(spec: Any) -> tuple[Shape, ...]:
     """Return the per-sample shapes of sample weights, as far as they are known."""
     weights = spec[2] if isinstance(spec, tuple) and len(spec) == 3 else None
-    if isinstance(weights, dict):
-        weights = list(weights.values())
-    if not isinstance(weights, list | tuple):
-        weights = [] if weights is None else [weights]
-    shapes = [(getattr(each, "shape", None) or ())[1:] for each in weights]
+    parts = [] if weights is None else leaves(weights)
+    shapes = [(getattr(each, "shape", None) or ())[1:] for each in parts]
     return tuple(() if shape == (1,) or None in shape else shape for shape in shapes)
 
 

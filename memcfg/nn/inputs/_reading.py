@@ -175,7 +175,9 @@ def _is_group(wanted: Wanted | None, x: Any) -> bool:
     """Return whether x is a list of one array for each model input."""
     if wanted is None or not isinstance(x, list | tuple):
         return False
-    count = len(wanted.xs)
+    count, takes = len(wanted.xs), wanted.takes
+    if takes.form is not None and type(x) is takes.kind:
+        return len(x) == len(takes.form)
     return (
         count > 1
         and len(x) == count

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from memcfg.nn._nesting import Structure, are_arrays
+from memcfg.nn._nesting import Structure, is_part, taken_apart
 from memcfg.nn.inputs._array_checks import (
     check_samples,
     check_steps,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from memcfg.nn.layers._layer import Shape
 
 __all__ = [
+    "SampleShapes",
     "Samples",
     "Wanted",
     "columns",
@@ -64,6 +65,13 @@ class Wanted(NamedTuple):
         return self.fitting([x.shape[1:] for x in found.xs])
 
 
+class SampleShapes(NamedTuple):
+    """The shapes of a sample of each input, and the containers that they came in."""
+
+    shapes: list[Shape]
+    structure: Structure | None = None  # None for one array or a list
+
+
 class Samples(NamedTuple):
     """A user's arrays, split by input and output, with their names for messages."""
 
@@ -73,27 +81,26 @@ class Samples(NamedTuple):
     y_names: list[str]
     weights: list[npt.NDArray[Any]]
     weighing: tuple[Shape, ...] = ()  # per-sample shape of each weight array
-    x_keys: tuple[str, ...] = ()  # keys of a dict, if the model was unknown
-    y_keys: tuple[str, ...] = ()
+    x_form: Structure | None = None  # containers of x, if the model was unknown
+    y_form: Structure | None = None
 
     @property
-    def sample_shapes(self) -> list[Shape] | dict[str, Shape]:
-        """The shape of a sample for each input, by name if x was a dict."""
-        shapes = [x.shape[1:] for x in self.xs]
-        return dict(zip(self.x_keys, shapes, strict=True)) if self.x_keys else shapes
+    def sample_shapes(self) -> SampleShapes:
+        """The shape of a sample for each input."""
+        return SampleShapes([x.shape[1:] for x in self.xs], self.x_form)
 
     def arranged(self, wanted: Wanted) -> Samples:
-        """Return the arrays in the order of a model, if they were given as dicts."""
+        """Return the arrays in the order of a model, if their containers matter."""
         result = self
-        if self.x_keys and wanted.takes.kind is dict:
-            given = dict(zip(self.x_keys, self.xs, strict=True))
+        if self.x_form is not None and wanted.takes.kind is not None:
+            given = self.x_form.pack(self.xs)
             xs, names = samples_of(wanted, given, self.x_names[0].partition("[")[0])
             result = result._replace(xs=xs, x_names=names)
-        if self.y_keys:
-            given = dict(zip(self.y_keys, self.ys, strict=True))
+        if self.y_form is not None:
+            given = self.y_form.pack(self.ys)
             ys, names = targets_of(wanted, given, self.y_names[0].partition("[")[0])
             result = result._replace(ys=ys, y_names=names)
-        return result._replace(x_keys=(), y_keys=())
+        return result._replace(x_form=None, y_form=None)
 
     def part(self, rows: slice) -> Samples:
         """Return a slice of the samples."""
@@ -120,18 +127,18 @@ def samples(
     if len(xs) > 1:
         check_samples(xs, x_names)
     fresh = wanted is None
-    x_keys = tuple(map(str, x)) if fresh and isinstance(x, dict) else ()
+    x_form = _containers(x) if fresh else None
     if not labelled:
-        return Samples(xs, x_names, [], [], [], x_keys=x_keys)
+        return Samples(xs, x_names, [], [], [], x_form=x_form)
     count = len(xs[0])
-    y_keys: tuple[str, ...] = ()
-    if fresh and isinstance(y, dict):
-        y = {str(name): each for name, each in y.items() if each is not None}
-        y_keys = tuple(y)
+    y_form = None
+    if fresh:
+        y = _without_none(y)
+        y_form = _containers(y)
     ys, y_names = targets_of(wanted, y, f"{prefix}y")
     ys = [check_y(array, count, name) for array, name in zip(ys, y_names, strict=True)]
     if sample_weight is None:
-        return Samples(xs, x_names, ys, y_names, [], (), x_keys, y_keys)
+        return Samples(xs, x_names, ys, y_names, [], (), x_form, y_form)
     if fresh and isinstance(sample_weight, dict):
         raise ValueError(
             f"{prefix}sample_weight is by output, and the outputs are not known: call "
@@ -145,7 +152,7 @@ def samples(
         for array, name in zip(weights, names, strict=True)
     ]
     weighing = tuple(array.shape[1:] for array in weights)
-    return Samples(xs, x_names, ys, y_names, weights, weighing, x_keys, y_keys)
+    return Samples(xs, x_names, ys, y_names, weights, weighing, x_form, y_form)
 
 
 def columns(
@@ -215,37 +222,43 @@ def _weight_names(count: int) -> list[str]:
 def samples_of(wanted: Wanted | None, x: Any, what: str) -> tuple[list[Any], list[str]]:
     """Return the arrays of all inputs, and their names for messages."""
     if wanted is None:
-        alone = not isinstance(x, dict) and not are_arrays(x)
-        kind = None if alone else type(x)
-        names = tuple(x) if isinstance(x, dict) else range(1 if alone else len(x))
-        takes = Structure(kind, tuple(map(str, names)))
-    else:
-        takes = wanted.takes
-    parts = takes.unpack(x, what, "inputs")
+        return _parts_of(x, what)
+    parts = wanted.takes.unpack(x, what, "inputs")
     if len(parts) == 1:
         return parts, [what]
-    return parts, [f"{what}[{name!r}]" for name in takes.names]
+    return parts, [f"{what}[{name!r}]" for name in wanted.takes.names]
+
+
+def _parts_of(given: Any, what: str) -> tuple[list[Any], list[str]]:
+    """Return the arrays of nested containers, and their names for messages."""
+    parts, form = taken_apart(given, is_part)
+    names = Structure.of(form, list(map(str, range(len(parts))))).names
+    if len(parts) == 1:
+        return parts, [what]
+    return parts, [f"{what}[{name!r}]" for name in names]
+
+
+def _containers(given: Any) -> Structure | None:
+    """Return the structure of dicts and nested containers; None of others."""
+    parts, form = taken_apart(given, is_part)
+    result = Structure.of(form, list(map(str, range(len(parts)))))
+    return result if result.kind is dict or result.form is not None else None
+
+
+def _without_none(given: Any) -> Any:
+    """Return targets without those that a dict says are None."""
+    if not isinstance(given, dict):
+        return given
+    kept = {name: each for name, each in given.items() if each is not None}
+    return {name: _without_none(each) for name, each in kept.items()}
 
 
 def targets_of(wanted: Wanted | None, y: Any, what: str) -> tuple[list[Any], list[str]]:
     """Return the arrays of all outputs that have a y, and their names for messages."""
-    if wanted is None and isinstance(y, dict):
-        return list(y.values()), [f"{what}[{name!r}]" for name in y]
     if wanted is None:
-        return (list(y), [what] * len(y)) if are_arrays(y) else ([y], [what])
+        return _parts_of(y, what)
     targets, places = wanted.targets, wanted.places
-    if len(places) < len(targets.names):  # some outputs have no loss
-        if isinstance(y, dict):
-            without = {*targets.names} - {targets.names[i] for i in places}
-            y = {
-                name: each
-                for name, each in y.items()
-                if each is not None and name not in without
-            }
-        elif isinstance(y, list | tuple) and len(y) == len(targets.names):
-            y = [y[i] for i in places]
-        targets = Structure(targets.kind, tuple(targets.names[i] for i in places))
-    parts = targets.unpack(y, what, "outputs with a loss")
+    parts = targets.unpack(y, what, "outputs with a loss", places)
     if len(parts) == 1:
         return parts, [what]
-    return parts, [f"{what}[{name!r}]" for name in targets.names]
+    return parts, [f"{what}[{targets.names[i]!r}]" for i in places]

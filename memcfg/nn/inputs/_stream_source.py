@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     from memcfg.data import PipelineReport
     from memcfg.data.engine._iterator import DatasetIterator
     from memcfg.memory import Resource
-    from memcfg.nn.inputs._samples import Wanted
-    from memcfg.nn.layers._layer import Shape
+    from memcfg.nn.inputs._samples import SampleShapes, Wanted
 
 __all__ = ["StreamPass", "StreamSource", "origin_of"]
 
@@ -151,9 +150,7 @@ class StreamSource:
         self._known = known = self._origin.static_info
         self.steps, self.endless = known.batches, known.endless
         self.sizes = list(known.sizes)
-        self.sample_shapes: list[Shape] | dict[str, Shape] | None = sample_shapes_of(
-            known.spec
-        )
+        self.sample_shapes: SampleShapes | None = sample_shapes_of(known.spec)
         self.weights = weights_of(known.spec) or ((),) * (class_weight is not None)
 
     @property

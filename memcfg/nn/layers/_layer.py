@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field, replace
 from math import prod
+from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, NoReturn
 
 import numpy as np
@@ -29,11 +30,12 @@ from memcfg.nn._attributes import (
     FixedAttributes,
     automatic_name,
     check_name,
+    is_set,
     snake_case,
 )
 from memcfg.nn._keras_arguments import refusal, taken, takes_arguments
 from memcfg.nn._keras_names import METHODS
-from memcfg.nn._random import derive_seed, next_seed
+from memcfg.nn._random import derive_seed, next_seed, same_seeds
 from memcfg.nn.constraints import get_constraint
 from memcfg.nn.exchange._configs import (
     Configured,
@@ -1099,6 +1101,82 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         self._inner: dict[Any, Any] = {}  # cache of traces of `call`
         self._calls: list[weakref.ref[Node]] = []  # may contain dead references
 
+    # Has the models of a layer plan anew; the module `_model` sets it. It is called
+    # with the function that changes the layer.
+    change_in_models: ClassVar[Callable[[Layer, Callable[[], None]], None]]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        known = getattr(type(self), name, None)
+        if (
+            isinstance(known, MemberDescriptorType)
+            and name[0] != "_"
+            and name != "name"
+        ):
+            of = known.__objclass__
+            if is_set(known, self) and name in inspect.signature(of).parameters:
+                self._change(of, name, value)
+                return
+        if name.endswith(_OF_WEIGHTS) and type(self)._has_weight(name):
+            self._attach(name, value)
+            return
+        super().__setattr__(name, value)
+
+    def _change(self, kind: Any, name: str, value: Any) -> None:
+        """Set an argument of a constructor, as the constructor takes it.
+
+        Programs that are planned later compute with it. Calls keep their shapes.
+        """
+        accepted = inspect.signature(kind).parameters
+        known = {each: getattr(self, each) for each in accepted if hasattr(self, each)}
+        for each, start in getattr(self, "initializers", {}).items():
+            known[f"{each}_initializer"] = start
+        if isinstance(known.get(name), Layer) or any(
+            each.default is each.empty and each.name not in known
+            for each in accepted.values()
+        ):
+            self._refuse(f"{name!r} of {kind.__name__} is fixed when it is made", name)
+        with same_seeds():
+            fresh = kind(**known | {"name": self.name, name: value})
+        fresh._channels_first = self._channels_first
+        new = {
+            each: held
+            for each, held in FixedAttributes.__getstate__(fresh).items()
+            if each[0] != "_" and each != "name"
+        }
+        own = FixedAttributes.__getstate__(self)
+        old = {each: own[each] for each in new if each in own}
+        Layer.change_in_models(self, lambda: self._update(name, new, old))
+
+    def _update(self, name: str, new: dict[str, Any], old: dict[str, Any]) -> None:
+        """Set attributes, unless calls of the layer would have other results."""
+        Layer.__setstate__(self, new)
+        try:
+            for each in self._calls:
+                node = each()
+                if node is None or not node.inputs:
+                    continue
+                known = [
+                    x.whole_shape if x.whole else x.sample_shape for x in node.outputs
+                ]
+                made = self._again(node.inputs, node.details)
+                if [tuple(shape) for shape, _ in made] != known:
+                    raise ValueError("its result would have another shape")
+        except ValueError as error:
+            Layer.__setstate__(self, old)
+            raise ValueError(
+                f"{name!r} of layer {self.name!r}, which has been called, cannot be "
+                f"{new[name]!r}: {error}"
+            ) from None
+        self.forget_traces()
+
+    def forget_traces(self) -> None:
+        """Drop what was traced with other settings."""
+        for key, each in list(self._inner.items()):
+            if hasattr(each, "forget_traces"):
+                each.forget_traces()
+            else:
+                del self._inner[key]
+
     def _take(self, name: str, value: Any) -> None:
         """Set an argument common to all layers."""
         if name == "dtype" and value is not None:
@@ -1293,6 +1371,10 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
                 return "channels_first" if self._channels_first else "channels_last"
             if name == "bias" and getattr(self, "use_bias", None) is False:
                 return None
+            if name.endswith(_OF_WEIGHTS) and type(self)._has_weight(name):
+                weight, _, what = name.rpartition("_")
+                held = self._constraints if what == "constraint" else self._regularizers
+                return held.get(weight)
             specs = () if name.startswith("_") else self._weight_specs or ()
             for index, spec in enumerate(specs):
                 if spec.name == name and not spec.hidden:
@@ -2557,6 +2639,7 @@ class _Call(NamedTuple):
     assignments: list[tuple[WeightTensor, SymbolicTensor]]
     symbols: dict[Variable, WeightTensor]
     refused: str  # why it may not assign weights; empty if it may
+    measures: bool  # whether metrics are updated by another trace of it
 
     def symbol(self, variable: Variable) -> WeightTensor:
         """Return the one tensor of a weight."""
@@ -2599,10 +2682,14 @@ class _Call(NamedTuple):
 
 @contextmanager
 def calling(
-    training: Any, starts: Sequence[SymbolicTensor], refused: str = ""
+    training: Any,
+    starts: Sequence[SymbolicTensor],
+    refused: str = "",
+    *,
+    measures: bool = False,
 ) -> Iterator[_Call]:
     """Run a `call` in a mode; yield the losses and assignments that it adds."""
-    call = _Call(starts, [], [], {}, refused)
+    call = _Call(starts, [], [], {}, refused, measures)
     mode, token = call_mode.set(training), _call.set(call)
     try:
         yield call

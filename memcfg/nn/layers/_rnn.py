@@ -377,6 +377,14 @@ class RNN(Unrolled, Layer):
         del step
         return [(length,) for length in self._lengths[1]]
 
+    def _connect(self, inputs: Any, *more: Any, **options: Any) -> Any:
+        """Connect the layer; states are nested as the cell's are."""
+        made = super()._connect(inputs, *more, **options)
+        if not self.return_state:
+            return made
+        y, *states = made
+        return (y, *filled_in(self._lengths[0], states))
+
     def _sublayers(self) -> list[Layer]:
         return [self.cell]
 

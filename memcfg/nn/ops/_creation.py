@@ -85,8 +85,8 @@ def convert_to_numpy(x: Any) -> Any:
 
 @described
 def is_tensor(x: Any) -> bool:
-    """Return whether x is a symbolic tensor."""
-    return isinstance(x, SymbolicTensor)
+    """Return whether x is a symbolic tensor or an array."""
+    return isinstance(x, SymbolicTensor | np.ndarray | np.generic)
 
 
 @described

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from memcfg._cached import cached_property
 from memcfg._caller import outside
 from memcfg.nn._argument_checks import real
+from memcfg.nn._nesting import unique
 from memcfg.nn.layers import Softmax
 from memcfg.nn.losses import get_loss
 from memcfg.nn.metrics import get_metric, is_by_output
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Collection, Sequence
 
     from memcfg.nn._network import Network
     from memcfg.nn.layers import Layer
@@ -30,8 +31,12 @@ __all__ = [
     "check_goals",
     "no_loss",
     "resolve",
+    "unreached",
     "warn_of_outputs",
+    "warn_of_unreached",
 ]
+
+_SHOWN = 4  # names in a warning
 
 
 class Goals(NamedTuple):
@@ -81,6 +86,12 @@ class Objectives:
         """The number of values that a step of training or evaluation returns."""
         terms = len(self.terms) if self.several else 0
         return 1 + terms + sum(gauge.metric.sum_count for gauge in self.gauges)
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the logs, in order."""
+        terms = [term.name for term in self.terms] * self.several
+        return ["loss", *terms, *(gauge.name for gauge in self.gauges)]
 
     def direction(self, name: str) -> str | None:
         """Return the direction in which a log improves, "up" or "down", or None."""
@@ -181,6 +192,25 @@ def warn_of_outputs(objectives: Objectives, network: Network) -> None:
             warnings.warn(text, stacklevel=outside())
 
 
+def unreached(
+    objectives: Objectives, network: Network, frozen: Collection[str]
+) -> frozenset[str]:
+    """Return the names of the weights that no loss depends on."""
+    ends = [network.outputs[term.output] for term in objectives.terms]
+    return network.apart_from(ends) - frozenset(frozen)
+
+
+def warn_of_unreached(names: Collection[str]) -> None:
+    """Warn of weights that no loss depends on, as Keras does."""
+    shown = ", ".join(map(repr, sorted(names)[:_SHOWN]))
+    more = f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
+    warnings.warn(
+        f"no loss depends on the weights {shown}{more}: training leaves them as they "
+        "are",
+        stacklevel=outside(),
+    )
+
+
 def _activation(layer: Layer) -> str | None:
     """Return "softmax" or "sigmoid" if the layer ends with it, else None."""
     if isinstance(layer, Softmax):
@@ -200,8 +230,12 @@ class _Resolution:
 
     def __init__(self, goals: Goals, network: Network) -> None:
         self._goals = goals
+        self._gives = network.gives
         self._names = list(network.gives.names)
         self._outputs = network.outputs
+        self._prefixes = self._names  # of the names of metrics
+        if self._gives.form is not None:  # as in Keras
+            self._prefixes = unique([each.name for each in self._outputs])
         self._targets: dict[int, Target] = {}
         self._taken: dict[str, int] = {}
 
@@ -230,6 +264,8 @@ class _Resolution:
     def _by_output(self, what: str, given: Any) -> list[list[Any]]:
         """Return a list of entries for each output; None stands for no entry."""
         names, count = self._names, len(self._names)
+        if self._gives.form is not None:
+            return [_flat(each) for each in self._gives.entries(given, what)]
         if isinstance(given, Mapping):
             unknown = [name for name in given if name not in names]
             if unknown:
@@ -253,7 +289,11 @@ class _Resolution:
         given = self._goals.loss_weights
         if given is None:
             return [[None] * len(of) for of in losses]
-        if isinstance(given, Mapping):
+        nested = isinstance(given, Mapping) or len(_flat(given)) > len(given)
+        if self._gives.form is not None and nested:
+            entries = self._gives.entries(given, "loss_weights")
+            parts = [[each] * len(of) for each, of in zip(entries, losses, strict=True)]
+        elif isinstance(given, Mapping):
             unknown = [name for name in given if name not in self._names]
             if unknown:
                 raise ValueError(
@@ -304,10 +344,11 @@ class _Resolution:
                 if not known and self._goals.loss is not None:
                     self._note(output, wanted, metric.name)
                 single = len(self._names) == 1
-                name = metric.name if single else f"{self._names[output]}_{metric.name}"
+                prefix = self._prefixes[output]
+                name = metric.name if single else f"{prefix}_{metric.name}"
                 if weighted and name in self._taken:  # as in Keras
                     name = f"weighted_{metric.name}"
-                    name = name if single else f"{self._names[output]}_{name}"
+                    name = name if single else f"{prefix}_{name}"
                 result.append(Gauge(self._name(name), output, metric, weighted))
         return result
 

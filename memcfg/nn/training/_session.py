@@ -617,7 +617,8 @@ class Session:
     def _check_current(self) -> None:
         if self._superseded:
             raise RuntimeError(
-                f"another thread compiled or built {self._spec.name!r} again: retry"
+                f"{self._spec.name!r} was compiled, built or changed meanwhile, by "
+                "another thread or a callback: retry"
             )
 
     # Programs

@@ -26,6 +26,7 @@ from memcfg.nn.layers._integers import as_floats
 from memcfg.nn.layers._layer import Scope
 from memcfg.nn.losses import masked
 from memcfg.nn.optimizers._optimizer import Slot
+from memcfg.nn.training._objectives import warn_of_unreached
 from memcfg.nn.training.ranks._sharding import Parts, shardable
 from memcfg.ops._dtypes import item_bytes
 from memcfg.ops.collectives import MOST_TENSORS, TOKEN
@@ -174,6 +175,7 @@ class TraceSpec:
     optimizer: Optimizer | None = None
     objectives: Objectives | None = None
     frozen: frozenset[str] = frozenset()  # names of weights
+    unreached: frozenset[str] = frozenset()  # those that no loss depends on
     accumulates: bool = False  # whether there are gradient accumulators in any case
     # The objectives for a network, if axes of this one have any length.
     resolves: Callable[[Network], Objectives] | None = None
@@ -198,7 +200,7 @@ class TraceSpec:
         return tuple(
             weight
             for weight in self.network.weights
-            if weight.trainable and weight.name not in self.frozen
+            if weight.trainable and weight.name not in self.frozen | self.unreached
         )
 
     @cached_property
@@ -676,7 +678,9 @@ class _Trace:
         if optimizer is None:
             raise RuntimeError("a training program needs an optimizer")
         new = self._move()
-        trained = self.spec.trained
+        trained, unreached = self.spec.trained, self.spec.unreached
+        if unreached:
+            warn_of_unreached(unreached)
         slopes = gradients(self.builder, loss, [self._read(w) for w in trained])
         weights = self.held | self._rewrite()
         names = [weight.name for weight in trained]

@@ -56,6 +56,7 @@ class Trainer:
         self.history: History | None = None
         self.stop_training = False
         self.validates = False  # whether the last `fit` had validation data
+        self.totals: Totals | None = None  # of the last pass with losses
 
     def fit(
         self,
@@ -82,7 +83,7 @@ class Trainer:
                 shares.begin_epoch()
                 of = f"{epoch + 1}/{epochs.stop}"
                 callbacks("on_epoch_begin", epoch, {})
-                totals = session.totals()
+                totals = self.totals = session.totals()
                 with Progress(
                     verbose,
                     feed.steps,
@@ -226,7 +227,7 @@ class Trainer:
         progress: Progress | None = None,
         evaluations: Evaluations | None = None,
     ) -> Totals:
-        totals = session.totals()
+        totals = self.totals = session.totals()
         begin = callbacks.hooks("on_test_batch_begin")
         end = callbacks.hooks("on_test_batch_end")
         callbacks("on_test_begin", {})

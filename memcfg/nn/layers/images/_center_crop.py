@@ -80,13 +80,19 @@ class CenterCrop(_ImageLayer):
         _, height, width, _ = scope.builder.shape(inputs[0])
         size = (self.height, self.width)
         if height < self.height or width < self.width:
-            x = _crop(scope, inputs[0], beside_ratio((height, width), size))
-            for axis, wanted in enumerate(size, 1):
-                if scope.builder.shape(x)[axis] != wanted:
-                    x = resized_along(scope, x, axis, wanted, "bilinear")
-            return x
+            return window(scope, inputs[0], size)
         around = []
         for given, wanted in ((height, self.height), (width, self.width)):
             before = (given - wanted) // 2
             around.append((before, given - wanted - before))
         return _crop(scope, inputs[0], tuple(around))
+
+
+def window(scope: Scope, x: int, size: tuple[int, int]) -> int:
+    """Append the largest part of images of a size's aspect ratio, in that size."""
+    _, height, width, _ = scope.builder.shape(x)
+    x = _crop(scope, x, beside_ratio((height, width), size))
+    for axis, wanted in enumerate(size, 1):
+        if scope.builder.shape(x)[axis] != wanted:
+            x = resized_along(scope, x, axis, wanted, "bilinear")
+    return x

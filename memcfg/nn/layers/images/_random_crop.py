@@ -2,20 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from memcfg.nn._argument_checks import integer
-from memcfg.nn.layers.images._image_layer import _ImageLayer, floats
+from memcfg.nn.layers._layer import OPERATIONS
+from memcfg.nn.layers.images._center_crop import window
+from memcfg.nn.layers.images._image_layer import _ImageLayer, drawn, floats, traced
 from memcfg.nn.loading._resize import resize
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memcfg.nn.layers._layer import Scope, SymbolicTensor
 
 
 class RandomCrop(_ImageLayer):
-    """Take a part of images, at the same random place in a batch, on arrays.
+    """Take a part of images, at the same random place in a batch.
 
     Images that are not larger are cropped to the aspect ratio and resized. Without
-    training, images are unchanged.
+    training, a model does so with all images; arrays are unchanged.
 
     Parameters
     ----------
@@ -74,3 +81,27 @@ class RandomCrop(_ImageLayer):
         if part.shape[-3:-1] == (self.height, self.width):
             return part
         return resize(part, (self.height, self.width))
+
+    _reads_images: ClassVar[bool] = True
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the ops; a batch has one place, which each step draws."""
+        (x,), builder = inputs, scope.builder
+        if builder.dtype(x) == "int32":
+            (x,) = scope.apply("cast", (x,), {"dtype": "float32"})
+        size = self.height, self.width
+        _, *lengths, _ = builder.shape(x)
+        larger = all(n > own for n, own in zip(lengths, size, strict=True))
+        if not (scope.training and larger) or scope.step is None:
+            return window(scope, x, size)
+
+        def cropped(images: SymbolicTensor, *places: SymbolicTensor) -> Any:
+            for axis, (place, own) in enumerate(zip(places, size, strict=True)):
+                most = lengths[axis] - own
+                scaled = OPERATIONS["floor"](place[0, 0] * (most + 1))
+                begin = OPERATIONS["cast"](OPERATIONS["minimum"](scaled, most), "int32")
+                rows = begin + np.arange(own, dtype=np.int32)
+                images = OPERATIONS["take"](images, rows, axis=axis + 1)
+            return images
+
+        return traced(scope, cropped, (x, *drawn(scope, self._seed, 1, 2)))
