@@ -25,7 +25,7 @@ from typing import (
     TypeAlias,
     TypeVar,
 )
-from weakref import WeakMethod, WeakValueDictionary
+from weakref import WeakMethod, WeakValueDictionary, ref
 
 import numpy as np
 import numpy.typing as npt
@@ -317,6 +317,7 @@ class Model(FixedAttributes, Configured):
         "_owner",
         "_parts",
         "_policy",
+        "_reference",
         "_trainer",
         "name",
     )
@@ -372,7 +373,7 @@ class Model(FixedAttributes, Configured):
         """Initialise an empty model; its lock serialises the steps of threads."""
         self._kind = kind if name is None else None  # kind of an automatic name
         self.name = automatic_name(kind or "") if name is None else check_name(name)
-        self._owner = name_owner(self, self.name)
+        self._reference = ref(self)  # the one that layers have, also when dead
         self._parts = Parts(None, None, None)
         self._policy = None if dtype is None else as_policy(dtype)
         self._trainer = Trainer()
@@ -382,6 +383,7 @@ class Model(FixedAttributes, Configured):
         self._own: Any = None  # the programs of steps of one's own
         self._nested: Nested | None = None  # the model as a layer
         self._lock = Lock(self.name)  # shared with models that share layers
+        self._owner = name_owner(self, self.name)  # others see the model from now on
 
     @property
     def built(self) -> bool:
@@ -401,7 +403,11 @@ class Model(FixedAttributes, Configured):
 
     @property
     def layers(self) -> list[Layer]:
-        """The layers and nested models, in the order of their weights."""
+        """The layers and nested models, in the order of their weights.
+
+        Layers that outlive the model keep the values that lie on the host, as all do
+        after `close`. Reading one that lay on the device raises RuntimeError.
+        """
         listed = self._stacked()
         if type(self).call is not Model.call:  # without the ops of `call`
             own = set(members(list(getattr(self, "__dict__", {}).values())))
@@ -2234,12 +2240,30 @@ class Model(FixedAttributes, Configured):
                 parts.session.close()
 
     def _give_back(self, network: Network | None, session: Session) -> None:
-        """Return the values of shared layers to the layers."""
-        for weight in () if network is None else network.weights:
+        """Leave the values to the layers, which may outlive the model.
+
+        Only for layers that other models have used, values on the device are copied:
+        the others know that they have lost them.
+        """
+        if network is None:
+            return
+        on_device = session.changed_on_device()
+        for weight in network.weights:
             layer = weight.layer
-            if layer._users > 1 and layer._model in (self, None):
-                value = session.read(weight.name)
-                layer._values.setdefault(weight.spec_name, value)
+            if layer._owner is not self._reference:
+                continue
+            if weight.name not in on_device:
+                value = session.value_on_host(weight.name)
+                if value is not None:  # otherwise the layer draws the same one
+                    layer._values[weight.spec_name] = value
+            elif layer._users > 1:
+                layer._values[weight.spec_name] = session.read(weight.name)
+            else:
+                layer._values[weight.spec_name] = None
+        for computed in network.computed.values():
+            weight = computed.weight
+            if weight.layer._owner is self._reference:
+                weight.layer._values[weight.spec_name] = None
 
     def __copy__(self) -> NoReturn:
         raise TypeError(
@@ -2282,7 +2306,7 @@ class Model(FixedAttributes, Configured):
             )
             state = super().__getstate__()
             state["_parts"] = self._parts._replace(session=None)
-        for name in ("_lock", "_owner", "_nested", "_own"):
+        for name in ("_lock", "_owner", "_nested", "_own", "_reference"):
             state.pop(name, None)  # a copy makes its own
         return state | {"_values": values, "_steps": steps}
 
@@ -2328,6 +2352,7 @@ class Model(FixedAttributes, Configured):
         restored: bool = False,  # whether `values` take precedence over layers'
     ) -> None:
         """Adopt an architecture and become the owner of its layers' values."""
+        require_values(network.weights)
         if self._session is not None:
             values = self._session.known_values()
         self._policy_for(network.layers)()
@@ -3181,8 +3206,16 @@ def values_elsewhere(weights: Iterable[Weight], owner: Any) -> dict[str, Floats]
             result[weight.name] = other._read_weight(layer, weight.spec_name)
             other._session.lent = True
         elif other is None and weight.spec_name in layer._values:
-            result[weight.name] = layer._values[weight.spec_name]
+            result[weight.name] = layer._held_value(weight.spec_name)
     return result
+
+
+def require_values(weights: Iterable[Weight]) -> None:
+    """Raise RuntimeError if a layer's value was lost with its model."""
+    for weight in weights:
+        layer = weight.layer
+        if layer._model is None and weight.spec_name in layer._values:
+            layer._held_value(weight.spec_name)
 
 
 def state_elsewhere(

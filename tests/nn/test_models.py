@@ -314,6 +314,16 @@ def test_a_model_is_placed_where_it_is_compiled(cpu, loss, images):
     assert mc.config.get_memory_info("CPU:1")["current"] == 0
 
 
+def test_a_model_that_was_refused_disturbs_no_other():
+    """Though its error keeps it."""
+    with pytest.raises(ValueError, match="dtype policy") as kept:
+        nn.Sequential([nn.Input((3,)), nn.Dense(2)], dtype="float31")
+    shared, x = nn.Dense(3), nn.Input((3,))
+    made = [nn.Model(x, shared(x)) for _ in range(2)]
+    assert [model.count_params() for model in made] == [12, 12]
+    assert kept.traceback
+
+
 @pytest.mark.parametrize("how", ["constructor", "add", "build"])
 def test_a_chain_is_joined_once_however_long_it_is(monkeypatch, how):
     """Not with each layer: a thousand would take a minute."""

@@ -13,6 +13,7 @@ from memcfg.graph import for_device
 from memcfg.nn._model import (
     join_locks,
     name_owner,
+    require_values,
     state_elsewhere,
     values_elsewhere,
 )
@@ -119,6 +120,7 @@ class FunctionState:
         self._times = times
         self._programs = programs
         self._owner = name_owner(self, name)
+        self._reference = ref(self)  # the one that layers have, also when dead
         self._lock = Lock(self._owner)
         self._device = config.logical_device(device).name
         self._spec: FunctionSpec | None = None
@@ -320,6 +322,7 @@ class FunctionState:
 
     def _take_over(self, spec: FunctionSpec) -> None:
         """Become the owner of the weights, with the values of those before."""
+        require_values(spec.weights)
         join_locks(self, {weight.layer._model for weight in spec.weights})
         for name, value in values_elsewhere(spec.weights, self).items():
             if name in self._resident:
@@ -380,14 +383,14 @@ class FunctionState:
 
     def __del__(self) -> None:
         for (layer, name), weight in getattr(self, "_names", {}).items():
-            if layer._model in (self, None):
+            if layer._owner is self._reference:
                 if weight.name in self._resident:
                     value = np.asarray(self.executor.read_state(weight.name))
                 elif weight.name in self._on_host:
                     value = self._on_host[weight.name]
                 else:
                     continue
-                layer._values.setdefault(name, value)
+                layer._values[name] = value
         self._ready = {}
         executor: Executor | None = getattr(self, "_executor", None)
         if executor is not None:

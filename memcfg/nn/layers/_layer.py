@@ -1081,7 +1081,8 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         self._weight_specs: tuple[WeightSpec, ...] | None = None
         self._owner: weakref.ref[Any] | None = None  # the model that holds the values
         # of weights, while no model holds them
-        self._values: dict[str, np.ndarray] = {}
+        # Values that no model holds; None for those that were lost with their model.
+        self._values: dict[str, np.ndarray | None] = {}
         self._channels_first = False
         self._trainable = bool(trainable)
         self._users = 0  # number of models that have held the values
@@ -2075,7 +2076,18 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
                 spec.dtype,
                 self._seed_of(index),
             )
-        return self._values[spec.name].copy()
+        return self._held_value(spec.name).copy()
+
+    def _held_value(self, name: str) -> np.ndarray:
+        """Return a value that the layer holds; RuntimeError if its model lost it."""
+        value = self._values[name]
+        if value is None:
+            raise RuntimeError(
+                f"layer {self.name!r}: the value of {name!r} is lost, since it lay in "
+                "the memory of a model that is gone: keep a reference to the model, or "
+                "call model.close(), which moves values to the host"
+            )
+        return value
 
     def _write(self, index: int, value: np.ndarray) -> None:
         spec, model = (self._weight_specs or ())[index], self._model

@@ -176,6 +176,7 @@ class Session:
 
     distribution: Distribution | None = None  # who runs the steps instead
     peers: Peers | None = None  # other ranks' state, on the rank of the model
+    _superseded = False
 
     def __init__(
         self,
@@ -209,7 +210,6 @@ class Session:
         self.lock = lock
         self.lent = False  # whether another model has newer values of shared layers
         self._gather = gather  # copies the newer values back
-        self._superseded = False
         self._draws = 0  # batches outside of training that drew noise
         self._lengths_seen: dict[tuple[int, ...], None] = {}  # until it warns of them
         # What batches of certain lengths must contain, least recently made first.
@@ -219,6 +219,7 @@ class Session:
         self.slots = spec.slots
         self._slots, self._parts = _all_slots(spec), _all_parts(spec)
         self._on_host: dict[str, Floats] = dict(values or {})
+        self._as_drawn: set[str] = set()  # first values in the arena, not changed since
         # Batches that all ranks can run: whole ones, or one of each rank.
         self._agreed: set[tuple[Any, ...]] = set()
         self._orders = Orders()  # of this rank's programs
@@ -430,6 +431,14 @@ class Session:
                 return self._parts.join(name, self.peers.read_parts(name))
             return self.read_own(name)
 
+    def changed_on_device(self) -> Collection[str]:
+        """Return the names of the values in the arena that are not as first drawn."""
+        return {*self._resident} - self._as_drawn
+
+    def value_on_host(self, name: str) -> Floats | None:
+        """Return a value that lies on the host, not a copy; None if it is not drawn."""
+        return self._on_host.get(name)
+
     def write(self, name: str, value: Floats) -> None:
         """Overwrite a value on all ranks; the array must not change afterwards.
 
@@ -481,6 +490,7 @@ class Session:
             if self.has_part(name):
                 value = self._parts.of(name, value)
             if name in self._resident:
+                self._as_drawn.discard(name)
                 self.executor.write_state(name, value)
             else:
                 self._on_host[name] = value
@@ -1149,13 +1159,23 @@ class Session:
         self._drop_programs()
         debug_mode = config.get_debug_mode()
         modes = {key.label: self._modes.execution(key.kind, debug_mode) for key in keys}
-        self.executor.load(
-            {key.label: graph for key, graph in graphs.items()},
-            self._orders.policy(self._policy) if self._chooses_orders else self._policy,
-            initial,
-            {label: mode for label, mode in modes.items() if mode is not None},
-            promised=promised,
-        )
+        drawn, self._as_drawn = self._as_drawn, set()
+        try:
+            self.executor.load(
+                {key.label: graph for key, graph in graphs.items()},
+                self._orders.policy(self._policy)
+                if self._chooses_orders
+                else self._policy,
+                initial,
+                {label: mode for label, mode in modes.items() if mode is not None},
+                promised=promised,
+            )
+        except ResourceExhaustedError:
+            self._as_drawn = drawn  # nothing has been loaded
+            raise
+        if all(op.phase != "update" for graph in graphs.values() for op in graph.ops):
+            new = initial.keys() - self._on_host.keys()
+            self._as_drawn = (drawn - initial.keys()) | new
         self._debug_mode = debug_mode
         self._orders.loaded = self._orders.changes
         self._is_stale = False
