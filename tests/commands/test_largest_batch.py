@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
+import numpy as np
 import pytest
 
-from memcfg import models, nn
+from memcfg import config, models, nn
 from memcfg.cli import main
+from memcfg.errors import InfeasiblePlanError
 
 
 def run(capsys, *arguments):
@@ -37,12 +41,47 @@ def test_a_model_of_a_file_and_inference(capsys, tmp_path, program):
     assert f" {model.largest_batch('64KiB', program=program)} " in out
 
 
+@pytest.mark.parametrize("program", ["train", "predict"])
+def test_where_no_sample_fits_the_smallest_limit_is_named(capsys, tmp_path, program):
+    model = nn.Sequential([nn.Input((64,)), nn.Dense(64), nn.Dense(64)])
+    model.compile("sgd", "mse", on_oom="raise")
+    model.save(tmp_path / "own.memcfg")
+    arguments = ("--largest-batch", "--limit", "1KiB", "--program", program)
+    arguments += ("--method", "auto")
+    code, out = run(capsys, str(tmp_path / "own.memcfg"), *arguments)
+    assert code == 1
+    (needed,) = re.findall(r"auto: one sample does not fit; it needs (\d+) B", out)
+    least = int(re.search(r"Smallest limit that would do: (\d+) B", out)[1])
+    assert least == int(needed)
+    x, y = np.zeros((1, 64), np.float32), np.zeros((1, 64), np.float32)
+
+    def step():
+        if program == "train":
+            model.train_on_batch(x, y)
+        else:
+            model.predict_on_batch(x)
+
+    for nbytes, fits in ((least - 64, False), (least, True)):
+        model.close()
+        config.set_memory_limit("CPU:0", nbytes)
+        try:
+            if fits:
+                step()
+            else:
+                with pytest.raises(InfeasiblePlanError):
+                    step()
+        finally:
+            model.close()
+            config.set_memory_limit("CPU:0", None)
+
+
 def test_a_method_that_fits_no_sample_says_so(capsys):
     code, out = run(
         capsys, "lenet5", "--largest-batch", "--limit", "64KiB", "--method", "share"
     )
     assert code == 1
-    assert "share: one sample does not fit" in out
+    assert "share: one sample does not fit; it needs" in out
+    assert "Smallest limit that would do" in out
 
 
 @pytest.mark.parametrize(
