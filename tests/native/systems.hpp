@@ -190,9 +190,9 @@ class Faulty final : public memcfg::System {
 
   bool reset_pages(void* address, Bytes size) const noexcept override {
     const std::lock_guard<std::mutex> lock(mutex_);
-    demand_inside(address, size, Access::open);
+    demand(size > 0 && size % page_ == 0, "not whole pages");
     demand(pages_.has(number(address), end(address, size)),
-           "renew: a page is not committed");
+           "reset_pages: a page is not committed");
     return allow() && host().reset_pages(address, size);
   }
 
