@@ -3,41 +3,82 @@
 from __future__ import annotations
 
 import json
-from itertools import groupby
+from collections import defaultdict
 from pathlib import Path
 from statistics import mean, median
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "compression.json"
-HEAD = """| network | weights | accuracy, dense | compressed | points | fixed codes | Huffman | range | times |
-| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
+HEAD = """| network | weights | accuracy in validation, dense | compressed | in the test, dense | compressed | points | fixed codes | Huffman | range | times |
+| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 """  # noqa: E501  (a line of Markdown)
 STAGES = """
 | stage | bytes | times | accuracy | time | peak of `predict` | peak of training |
 | --- | ---: | ---: | ---: | ---: | ---: | ---: |
 """
-SHOWN = ("LeNet-5", "fewer, by rate")
+CODERS = ("none", "huffman", "range")
+QUANTIZERS = {"k_means": "", "rate": ", by rate"}
+MAX_LOSS = 0.001  # in validation, of a factor that may be chosen
+SHOWN = ("LeNet-5", "rate")  # of what `compress` has chosen, with its stages
+
+Rows = list[dict]
 
 
-def row(name: str, variant: str, results: list[dict]) -> str:
-    """Return the means of a network's seeds."""
-    dense, small = (
-        mean(each["accuracy"][which] for each in results)
+def accuracy(rows: Rows, kind: str, which: str) -> float:
+    return mean(each[kind][which] for each in rows)
+
+
+def nbytes(rows: Rows) -> dict[str, float]:
+    return {coder: mean(each["file_bytes"][coder] for each in rows) for coder in CODERS}
+
+
+def row(network: str, what: str, rows: Rows) -> str:
+    """Return the means of seeds."""
+    scores = [
+        accuracy(rows, kind, which)
+        for kind in ("validation", "accuracy")
         for which in ("dense", "compressed")
-    )
-    nbytes = {
-        coder: mean(each["file_bytes"][coder] for each in results)
-        for coder in ("none", "huffman", "range")
-    }
+    ]
+    sizes = nbytes(rows)
     cells = [
-        name,
-        variant,
-        f"{dense:.2%}",
-        f"{small:.2%}",
-        f"{100 * (small - dense):+.2f}",
-        *(f"{each:,.0f}" for each in nbytes.values()),
-        f"**{results[0]['dense_bytes'] / min(nbytes.values()):.1f}**",
+        network,
+        what,
+        *(f"{each:.2%}" for each in scores),
+        f"{100 * (scores[3] - scores[2]):+.2f}",
+        *(f"{each:,.0f}" for each in sizes.values()),
+        f"**{rows[0]['dense_bytes'] / min(sizes.values()):.1f}**",
     ]
     return "| " + " | ".join(cells) + " |\n"
+
+
+def chosen(groups: dict[tuple, Rows], network: str, quantizer: str) -> float | None:
+    """Return the factor of the smallest files, of those that validation allows."""
+    best, least = None, float("inf")
+    for (name, factor, by), rows in groups.items():
+        if (name, by) != (network, quantizer) or factor is None:
+            continue
+        lost = accuracy(rows, "validation", "dense")
+        lost -= accuracy(rows, "validation", "compressed")
+        size = min(nbytes(rows).values())
+        if lost <= MAX_LOSS and size < least:
+            best, least = factor, size
+    return best
+
+
+def rows_of(groups: dict[tuple, Rows], network: str) -> str:
+    """Return the rows of a network."""
+    text = ""
+    for quantizer, words in QUANTIZERS.items():
+        what = f"the paper's densities{words}"
+        text += row(network, what, groups[network, 1, quantizer])
+    for quantizer, words in QUANTIZERS.items():
+        factor = chosen(groups, network, quantizer)
+        if factor not in (None, 1):
+            what = f"{factor:g} of them, chosen{words}"
+            text += row(network, what, groups[network, factor, quantizer])
+    for quantizer, words in QUANTIZERS.items():
+        what = f"as `compress` finds{words}"
+        text += row(network, what, groups[network, None, quantizer])
+    return text
 
 
 def stages(results: list[dict]) -> str:
@@ -65,22 +106,21 @@ def stages(results: list[dict]) -> str:
 def table(path: Path = RESULTS) -> str:
     """Return the tables of a file of results, as Markdown."""
     document = json.loads(path.read_text(encoding="utf-8"))
-    place = document["environment"]
-
-    def of(result: dict) -> tuple[str, str]:
-        return result["network"], result["variant"]
-
-    order: dict[tuple[str, str], None] = dict.fromkeys(map(of, document["results"]))
-    found = sorted(document["results"], key=lambda each: list(order).index(of(each)))
-    groups = {key: list(rows) for key, rows in groupby(found, of)}
-    text = HEAD + "".join(row(*key, rows) for key, rows in groups.items())
-    seeds = len(next(iter(groups.values())))
+    place, groups = document["environment"], defaultdict(list)
+    for each in document["results"]:
+        groups[each["network"], each["factor"], each["quantizer"]].append(each)
+    networks = dict.fromkeys(network for network, *_ in groups)
+    text = HEAD + "".join(rows_of(groups, network) for network in networks)
+    network, quantizer = SHOWN
+    found = groups[network, None, quantizer]
     text += f"""
-Means of {seeds} seeds, each with its own division of the digits; 1,000 of the 5,000 are
-held out. Bytes are those of whole files, headers and biases included.
+Means of {len(found)} seeds. Of 5,000 digits 1,000 are the test set, 500 are for
+validation, drawn by the seed, and 3,500 for training. Bytes are those of whole files,
+headers and biases included.
 
-The stages of {SHOWN[0]}, {SHOWN[1]}, with batches of 64:
-{stages(groups[SHOWN])}
+The stages of {network}, as `compress` finds{QUANTIZERS[quantizer]}, with batches of 64
+and accuracies in validation:
+{stages(found)}
 {place["processor"]}, {place["cores"]} cores, one thread, {place["date"]}, load
 {place["load"]:.1f}.
 """

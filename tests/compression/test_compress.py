@@ -152,7 +152,7 @@ class Spoiled(nn.Callback):
 def test_the_search_goes_on_after_one_failure(digits, trained):
     train, test = digits
     spoiled = Spoiled()
-    options = {"validation_data": test, "epochs": 2, "callbacks": [spoiled]}
+    options = {"validation_data": test, "epochs": 2, "bits": 4, "callbacks": [spoiled]}
     small = compress(trained, train, 0.05, **options)
     assert sum(row.kept for row in small.report().weights) <= 4736 // 4
     assert small.report().stages[-1].accuracy > 0.8
