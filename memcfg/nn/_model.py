@@ -1910,8 +1910,9 @@ class Model(FixedAttributes, Configured):
         -------
         dict
             ``"trainable_variables"`` and ``"non_trainable_variables"`` by the names of
-            layers, ``"optimizer_variables"``, and ``"metrics_variables"``, which are
-            none, since metrics begin anew with each epoch.
+            layers, ``"optimizer_variables"`` by that of the optimizer, and
+            ``"metrics_variables"``, which are none, since metrics begin anew with each
+            epoch.
 
         Raises
         ------
@@ -1926,7 +1927,10 @@ class Model(FixedAttributes, Configured):
         if not self._only_holds_layers():
             self._built_network()
         compiled = self._config
-        state = {} if compiled is None else compiled.optimizer.get_state()
+        state: dict[str, Any] = {}
+        if compiled is not None:
+            own, name = compiled.optimizer.get_state(), compiled.optimizer.name
+            state = {f"{name}/{key}": each for key, each in own.items()}
         groups = {
             "trainable_variables": {w.path: w.numpy() for w in self.trainable_weights},
             "non_trainable_variables": {
@@ -1966,7 +1970,9 @@ class Model(FixedAttributes, Configured):
         if unused:
             raise WeightsError(f"{self.name!r} has no {unused[0]}")
         if state:
-            self._compiled("the state of an optimizer").optimizer.set_state(state)
+            optimizer = self._compiled("the state of an optimizer").optimizer
+            prefix = f"{optimizer.name}/"
+            optimizer.set_state({k.removeprefix(prefix): v for k, v in state.items()})
         for weight, value in found.items():
             weight.assign(value)
 

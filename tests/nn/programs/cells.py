@@ -18,6 +18,14 @@ for cell in (
     history = model.fit(x, y, epochs=15, verbose=0).history["loss"]
     assert history[-1] < history[0] * 0.8
 
+stack = layers.RNN([layers.LSTMCell(3), layers.GRUCell(2)], return_state=True)
+start = keras.Input((6, 3))
+last, of_first, of_second = stack(start)
+states = keras.Model(start, {"last": last, "states": [of_first, of_second]})
+made = states.predict(x, verbose=0)
+assert [each.shape for each in made["states"][0]] == [(64, 3), (64, 3)]
+np.testing.assert_allclose(made["last"], made["states"][1], rtol=1e-5)
+
 frames = np.zeros((16, 5, 8, 8, 1), "float32")
 for sample in range(16):
     for step in range(5):

@@ -23,3 +23,8 @@ np.testing.assert_allclose(np.trace(table) / 150, accuracy, atol=1e-6)
 assert table[0, 0] == 50
 assert accuracy > 0.93
 assert top2 > 0.99
+
+shares = model.predict(x, verbose=0)
+model.layers[-1].activation = keras.activations.linear
+powers = np.exp(model.predict(x, verbose=0))
+np.testing.assert_allclose(powers / powers.sum(1, keepdims=True), shares, atol=1e-5)
