@@ -761,7 +761,7 @@ class Session:
                 raise ValueError(
                     f"{self._owner} needs no more memory for larger batches: any fits"
                 )
-            return search.largest(high)[0]
+            return search.largest(high, guess=search.rough_guess(high))[0]
 
     def fits(self, key: ProgramKey) -> bool:
         """Return whether a program has a plan now; takes no memory."""
