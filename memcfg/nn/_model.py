@@ -129,6 +129,13 @@ from memcfg.nn.training._session import Session, device_of
 from memcfg.nn.training._tracing import ProgramKey, TraceSpec
 from memcfg.nn.training._trainer import Trainer, check_on_nan, non_finite
 from memcfg.nn.training.alternatives._fallbacks import Fallback, get_on_oom
+from memcfg.nn.training.alternatives._smaller_images import (
+    EIGHTHS,
+    ImagesError,
+    largest,
+    of_smaller_images,
+    size_of,
+)
 from memcfg.nn.training.progress._progress import check_verbose
 from memcfg.units import parse_bytes
 from memcfg.workspaces import gc, is_attached, scope_out
@@ -188,7 +195,7 @@ def _is_iterator(data: Any) -> bool:
 
 
 def or_another_model(method: Callable[P, History]) -> Callable[P, History]:
-    """Make `fit` train the model that a function in ``on_oom`` returns, as a last way.
+    """Make `fit` train another model that ``on_oom`` names or makes, as a last way.
 
     The model itself and its data are as they were.
     """
@@ -208,11 +215,23 @@ def or_another_model(method: Callable[P, History]) -> Callable[P, History]:
                 "No other model is trained, since batches of the iterator were read. "
                 "Pass data that can be read again, such as a memcfg.data.Dataset."
             )
-        other = model._other_model(make, rest)
         missing = refusal.smallest_limit_bytes - (refusal.limit_bytes or 0)
-        step = Fallback("model", refusal.program, missing, 0, name=other.name)
+        if make == "resize":
+            try:
+                other, name = model._of_smaller_images(rest)
+            except ImagesError as error:
+                reason = f"Smaller images cannot be used: {error}."
+                raise refusal.with_hint(reason) from None
+        else:
+            other = model._other_model(make, rest)
+            name = other.name
+        kind = "resize" if make == "resize" else "model"
+        step = Fallback(kind, refusal.program, missing, 0, name=name)
         step.warn(model.name)
         history: History = getattr(other, method.__name__)(*args[1:], **kwargs)
+        session = other._parts.session
+        if isinstance(session, Session):
+            session.instead = step  # for its reports
         history.fallbacks.insert(0, step)
         return history
 
@@ -846,8 +865,8 @@ class Model(FixedAttributes, Configured):
         on_oom : str, Policy or function, or sequence of them, default "micro_batch"
             What is done with a program that does not fit the limit; several steps are
             tried in their order. Each fallback causes one `FallbackWarning` and is
-            listed in the history of `fit`. Only ``"mixed_bfloat16"``, functions, and
-            policies that are lossy change results.
+            listed in the history of `fit`. Only ``"mixed_bfloat16"``, ``"resize"``,
+            functions, and policies that are lossy change results.
 
             - ``"micro_batch"``: a batch runs in equal parts that fit. `fit`,
               `train_on_batch`, evaluation and prediction have the results of the whole
@@ -856,8 +875,15 @@ class Model(FixedAttributes, Configured):
               draws the same numbers. The batch runs as a whole again where there is
               room.
             - ``"replan"``: ``auto()`` plans what the method in `memory` cannot.
-            - a Policy, such as ``memcfg.plan.gist(dpr="fp8")``: it plans it instead.
-            - ``"mixed_bfloat16"``: layers of float32 compute in bfloat16 from then on.
+            - a Policy, such as ``memcfg.plan.gist(dpr="fp8")``, or its name, here
+              ``"gist_fp8"``: it plans it instead.
+            - ``"mixed_bfloat16"``, or ``"bfloat16"``: layers of float32 compute in
+              bfloat16 from then on.
+            - ``"resize"``: if the first step of `fit` does not fit, `fit` trains a copy
+              of this model that makes images smaller first: to the most eighths of each
+              side that fit, from seven to two. It is ``history.model``, which takes
+              the same data; ``model.set_weights(history.model.get_weights())`` gives
+              its weights to this one. Steps behind it are tried for it.
             - a function that takes this model and returns another, such as a narrower
               one: if the first step of `fit` does not fit, `fit` trains that, and the
               history has it as ``history.model``.
@@ -887,7 +913,8 @@ class Model(FixedAttributes, Configured):
         ------
         TypeError, ValueError
             If an argument cannot be honoured, such as a policy when nothing is planned,
-            or a mode together with named workspaces; the model is unchanged.
+            a mode together with named workspaces, or ``on_oom=[]``; the model is
+            unchanged.
         WorkspaceConfigError
             If the configurations of `layer_workspaces` contradict each other, or one
             has a setting that planned workspaces do not support; the model is
@@ -2448,11 +2475,46 @@ class Model(FixedAttributes, Configured):
 
     def _other_model(self, make: Callable[[Model], Model], on_oom: OnOom) -> Model:
         """Return the model that a function makes of this one, compiled as this one."""
-        other, own = make(self), self._compiled("fit")
+        other = make(self)
         if not isinstance(other, Model) or other is self:
             raise TypeError(
                 f"a function in on_oom must return another Model, got {other!r}"
             )
+        return self._compile_alike(other, on_oom)
+
+    def _of_smaller_images(self, on_oom: OnOom) -> tuple[Model, str]:
+        """Return this model of the largest images that fit, and their size.
+
+        If none fits, but there are more steps, it is that of the smallest.
+        """
+        made: dict[int, Model] = {}
+        why: ImagesError | None = None
+        for eighths in EIGHTHS:
+            try:
+                made[eighths] = of_smaller_images(self, Model, eighths)
+            except ImagesError as error:
+                why = error
+        if not made:
+            assert why is not None
+            raise why
+        key = self._built_session().refused
+        assert key is not None
+
+        def fits(eighths: int) -> bool:
+            other = self._compile_alike(made[eighths], on_oom)
+            return other._built_session().fits(key)
+
+        part = largest([*made], fits)
+        if part is None and on_oom.steps:
+            part = min(made)
+        if part is None:
+            raise ImagesError(f"those of {size_of(self, min(made))} do not fit, either")
+        made[part].set_weights(self.get_weights())
+        return made[part], size_of(self, part)
+
+    def _compile_alike(self, other: Model, on_oom: OnOom) -> Model:
+        """Compile another model as this one, with a new optimizer."""
+        own = self._compiled("fit")
         optimizer = type(own.optimizer).from_config(own.optimizer.get_config())
         compiled = replace(own, optimizer=optimizer, frozen=frozenset(), on_oom=on_oom)
         with other._lock.step():

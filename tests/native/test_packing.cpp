@@ -184,6 +184,19 @@ TEST(every_packing_is_legal_and_bounded) {
   }
 }
 
+TEST(small_buffers_do_not_keep_large_ones_from_their_best_layout) {
+  for (unsigned seed = 0; seed < 20; ++seed) {
+    Buffers buffers = random_buffers(seed, 40);
+    for (auto& each : buffers) each.size *= 1'000'000;
+    const Extent large = pack(buffers, 1'000'000).layout.height;
+    const Buffers small = random_buffers(seed + 100, 400);
+    buffers.insert(buffers.end(), small.begin(), small.end());
+    const Packing result = pack(buffers, 1'000'000);
+    CHECK(legal(buffers, result.layout) && result.floor >= result.bound);
+    CHECK(result.layout.height <= large + large / 1000);
+  }
+}
+
 TEST(small_packings_are_optimal) {
   int above = 0;
   for (unsigned seed = 0; seed < 60; ++seed) {

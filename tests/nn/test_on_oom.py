@@ -498,6 +498,67 @@ def test_a_narrower_model_is_trained_instead():
         first.fit(x, y, batch_size=64, verbose=0)
 
 
+def of_images(steps, side=None, end=nn.GlobalAveragePooling2D):
+    """A model of images of 32 x 32, which it makes smaller if a side is given."""
+    first = [] if side is None else [nn.Resizing(side, side, antialias=True)]
+    hidden = [nn.Conv2D(8, 3, padding="same", activation="relu") for _ in range(2)]
+    nn.set_random_seed(3)
+    layers = [nn.Input((32, 32, 3)), *first, *hidden, end(), nn.Dense(5)]
+    return compiled(layers, on_oom=steps, memory="share")
+
+
+@pytest.mark.parametrize("more", [[], ["micro_batch"]])
+def test_the_model_of_the_largest_images_that_fit_is_trained_instead(more):
+    x, y = numbers(8, 32, 32, 3), labels(8, 5)
+    model, other = of_images(["resize", *more]), of_images("raise", 16)
+    limit = of_images("raise", 20).plan(8).peak_bytes - 64
+    assert other.plan(8).peak_bytes <= limit
+    limited(limit)
+    before = model.get_weights()
+    with pytest.warns(FallbackWarning, match="images are made 16 x 16 first") as told:
+        history = model.fit(x, y, batch_size=8, shuffle=False, verbose=0)
+    assert len(told) == 1
+    assert [(each.step, each.name) for each in history.fallbacks] == [
+        ("resize", "16 x 16")
+    ]
+    for mine, known in zip(model.get_weights(), before, strict=True):
+        assert mine.tobytes() == known.tobytes()
+    (line,) = history.model.memory_report().fallbacks
+    assert "images are made 16 x 16 first" in line
+    after = history.model.get_weights()
+    history.model.close()
+    other.set_weights(before)
+    other.fit(x, y, batch_size=8, shuffle=False, verbose=0)
+    for mine, theirs in zip(after, other.get_weights(), strict=True):
+        assert mine.tobytes() == theirs.tobytes()
+    model.set_weights(after)
+
+
+def test_steps_behind_smaller_images_are_for_the_smallest_if_none_fits():
+    x, y = numbers(64, 32, 32, 3), labels(64, 5)
+    least = of_images("raise", 8).plan(64).peak_bytes
+    alone, then = of_images("resize"), of_images(["resize", "micro_batch"])
+    mc.config.set_alternatives_seconds(0.01)
+    limited(least - 64)
+    with pytest.raises(InfeasiblePlanError, match="those of 8 x 8 do not fit, either"):
+        alone.fit(x, y, batch_size=64, verbose=0)
+    with pytest.warns(FallbackWarning):
+        history = then.fit(x, y, batch_size=64, verbose=0)
+    mc.config.set_alternatives_seconds(None)
+    assert [each.step for each in history.fallbacks] == ["resize", "micro_batch"]
+    history.model.close()
+
+
+def test_what_keeps_images_from_being_smaller_is_said():
+    flat = of_images("resize", end=nn.Flatten)
+    plain, x, y = wide(on_oom="resize")
+    limited("16KiB")
+    with pytest.raises(InfeasiblePlanError, match="kernel' is for images of one size"):
+        flat.fit(numbers(8, 32, 32, 3), labels(8, 5), batch_size=8, verbose=0)
+    with pytest.raises(InfeasiblePlanError, match="a height, a width and channels"):
+        plain.fit(x, y, batch_size=64, verbose=0)
+
+
 def test_no_other_model_is_trained_once_training_has_begun():
     model, x, y = wide(on_oom=lambda _: pytest.fail("called"))
     large = compiled([nn.Input((40, 8)), *dense(64)])
@@ -608,6 +669,9 @@ def test_a_policy_may_be_a_plain_function():
         ({"on_oom": ["replan", "replan"]}, "twice"),
         ({"on_oom": [nn.Model]}, "on_oom"),
         ({"on_oom": 3}, "on_oom"),
+        ({"on_oom": []}, "has no steps"),
+        ({"on_oom": ["bfloat16", "mixed_bfloat16"]}, "twice"),
+        ({"on_oom": ["gist_fp8", mc.plan.NAMED_POLICIES["gist_fp8"]()]}, "twice"),
         ({"on_oom": "halve"}, "on_oom"),
         ({"batch_statistics": "all"}, "batch_statistics"),
         ({"batch_statistics": "micro", "on_oom": "raise"}, "micro_batch"),

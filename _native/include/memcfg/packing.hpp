@@ -45,19 +45,16 @@ struct Layout {
   Extent height = 0;
 };
 
-// Places the buffers one after another. Gives up, with a height above `ceiling` and
-// offsets without meaning, as soon as a buffer would end above `ceiling`.
-// `occupancy` is made for these buffers; `work` grows by what was looked at.
-inline void place_in_order(const Buffers& buffers,
-                           const Permutation& order,
-                           Fit fit,
-                           Extent ceiling,
-                           Layout& layout,
-                           Occupancy& occupancy,
-                           std::int64_t& work) {
-  occupancy.clear();
-  layout.offsets.assign(buffers.size(), 0);
-  layout.height = 0;
+// Places buffers one after another beside what a layout has and its occupancy knows.
+// Gives up, with a height above `ceiling` and offsets without meaning, as soon as a
+// buffer would end above `ceiling`. `work` grows by what was looked at.
+inline void place_more(const Buffers& buffers,
+                       const Permutation& order,
+                       Fit fit,
+                       Extent ceiling,
+                       Layout& layout,
+                       Occupancy& occupancy,
+                       std::int64_t& work) {
   for (const std::int32_t index : order) {
     const Buffer& b = buffers[static_cast<std::size_t>(index)];
     if (b.size == 0) continue;  // no bytes: any offset will do
@@ -69,6 +66,21 @@ inline void place_in_order(const Buffers& buffers,
     if (layout.height > ceiling) return;
     occupancy.add({offset, offset + b.size, b.lower, b.upper});
   }
+}
+
+// Places the buffers one after another, as `place_more` does where there is nothing.
+// `occupancy` is made for these buffers.
+inline void place_in_order(const Buffers& buffers,
+                           const Permutation& order,
+                           Fit fit,
+                           Extent ceiling,
+                           Layout& layout,
+                           Occupancy& occupancy,
+                           std::int64_t& work) {
+  occupancy.clear();
+  layout.offsets.assign(buffers.size(), 0);
+  layout.height = 0;
+  place_more(buffers, order, fit, ceiling, layout, occupancy, work);
 }
 
 enum class Order : std::int32_t {

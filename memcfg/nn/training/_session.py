@@ -76,6 +76,7 @@ from memcfg.nn.training.ranks._sharding import (
 )
 from memcfg.ops.collectives import COLLECTIVES
 from memcfg.plan import auto, share
+from memcfg.plan.search._auto import first_of
 from memcfg.plan.search._floor import lowest_plan
 from memcfg.plan.search._watch import planning_clock
 from memcfg.runtime import Executor, FirstValue
@@ -177,6 +178,7 @@ class Session:
     distribution: Distribution | None = None  # who runs the steps instead
     peers: Peers | None = None  # other ranks' state, on the rank of the model
     _superseded = False
+    instead: Fallback | None = None  # by which this model is trained for another
 
     def __init__(
         self,
@@ -776,7 +778,14 @@ class Session:
                 raise ValueError(
                     f"{self._owner} needs no more memory for larger batches: any fits"
                 )
-            return search.largest(high)[0]
+            return search.largest(high, guess=search.rough_guess(high))[0]
+
+    def fits(self, key: ProgramKey) -> bool:
+        """Return whether a program has a plan now; takes no memory."""
+        with self.lock.turn():
+            self.lock.require_no_step()
+            graph = self._trace(self._spec_for(key.kind == "train"), key)
+            return not self.executor.shortfall(graph, first_of(self._policy))
 
     def estimate(self, key: ProgramKey, limit_bytes: int | None) -> Estimate:
         """Return what a program needs, with each lever; takes no memory."""
@@ -1073,8 +1082,9 @@ class Session:
             fallback.warn(self._owner)
 
     def fallbacks_in_force(self) -> list[Fallback]:
-        """List the fallbacks of the loaded programs."""
-        return [each for row in self.fallbacks.values() for each in row]
+        """List the fallbacks of the loaded programs, and that to this model."""
+        first = [] if self.instead is None else [self.instead]
+        return first + [each for row in self.fallbacks.values() for each in row]
 
     def crash_facts(self) -> CrashFacts:
         """Return what a crash report says of the model; no lock is waited for."""

@@ -29,7 +29,7 @@ from memcfg.plan.search.algorithms._scratch import (
     fastest_algorithms,
     fitting_algorithms,
 )
-from memcfg.plan.search.recompute._look_ahead import look_ahead
+from memcfg.plan.search.recompute._look_ahead import look_ahead, rough_peak
 from memcfg.plan.search.recompute._recomputation import sqrt_checkpoint
 from memcfg.plan.search.recompute._repeated_blocks import repeated_blocks, repeats
 from memcfg.plan.search.recompute._replay_elementwise import replay_elementwise
@@ -318,6 +318,13 @@ def _search(request: Request, plans: _Plans) -> None:
 def first_of(policy: Policy) -> Policy:
     """Return a policy that has a plan where this one has, and finds it sooner."""
     return replace(policy, first=True) if isinstance(policy, Auto) else policy
+
+
+def rough_floor(policy: Policy, graph: Graph) -> int | None:
+    """Return about the smallest limit of `auto`, found sooner; None of others."""
+    if not isinstance(policy, Auto) or may_leave(graph) or len(graph.ops) > _SMALL:
+        return None
+    return rough_peak(Request.of(graph, policy.name, None, None))
 
 
 def without_gap(policy: Policy) -> Policy:

@@ -8,7 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from memcfg.plan import share
-from memcfg.plan.search._auto import first_of
+from memcfg.plan.search._auto import first_of, rough_floor
 from memcfg.plan.search._watch import planning_clock
 from memcfg.runtime import NO_PLAN
 
@@ -147,6 +147,15 @@ class BatchSearch:
                 high = middle
         return low
 
+    def rough_guess(self, high: int) -> int | None:
+        """Estimate what fits from what a larger batch needs, without planning it."""
+        graph = self.executor.annotate(self._graph(high))
+        needed = rough_floor(self.policy, graph)
+        left = self.executor.budget_bytes(self.promised, self.limit_bytes) or 0
+        if needed is None or needed <= left:
+            return None
+        return self._on_line(high, needed - left)
+
     def guess(self, batch: int) -> int:
         """Estimate what fits from the shortfalls of larger batches."""
         missing = self.shortfalls.get(batch)
@@ -162,7 +171,11 @@ class BatchSearch:
         if larger:  # the line through the nearest two refusals
             samples, nbytes = min(larger)
             return batch - -(-missing * samples // nbytes)
-        graph = self._graph(batch)  # the line through the bytes of the state
+        return self._on_line(batch, missing)
+
+    def _on_line(self, batch: int, missing: int) -> int:
+        """Estimate what fits by the line through the bytes of the state, at 0."""
+        graph = self._graph(batch)
         state = sum(graph.tensors[i].nbytes for i in graph.persistent)
         left = self.executor.budget_bytes(self.promised, self.limit_bytes) or 0
         needed = left + missing

@@ -1,9 +1,10 @@
 """What a model does with a program that does not fit: fallbacks, one at a time.
 
 The steps of `compile(on_oom=)` are tried in their order: another method or policy plans
-the program, the batch runs in micro-batches whose gradients are accumulated, or layers
-compute in bfloat16. If none helps, the program is refused. Each fallback causes one
-warning and is listed in the history of `fit`.
+the program, the batch runs in micro-batches whose gradients are accumulated, layers
+compute in bfloat16, or another model is trained, such as the same one of smaller
+images. If none helps, the program is refused. Each fallback causes one warning and is
+listed in the history of `fit`.
 
 See docs/decisions/0037-micro-batches.md.
 """
@@ -46,7 +47,8 @@ __all__ = [
     "why_whole",
 ]
 
-STEPS = ("replan", "micro_batch", "mixed_bfloat16")
+STEPS = ("replan", "micro_batch", "mixed_bfloat16", "resize")
+_OTHER_NAMES = {"bfloat16": "mixed_bfloat16"}
 _SECONDS = 20.0  # processor seconds to look for a larger micro-batch
 
 
@@ -58,11 +60,11 @@ class OnOom(NamedTuple):
 
     @property
     def own(self) -> tuple[Any, ...]:
-        """The steps before the first function, which keep the model."""
-        return tuple(itertools.takewhile(lambda s: not _is_function(s), self.steps))
+        """The steps before the first one that makes another model."""
+        return tuple(itertools.takewhile(_keeps_model, self.steps))
 
-    def behind(self) -> tuple[Callable[[Any], Any] | None, OnOom]:
-        """Return the function that makes another model, and its steps."""
+    def behind(self) -> tuple[Callable[[Any], Any] | str | None, OnOom]:
+        """Return the step that makes another model, and the steps of that model."""
         rest = self.steps[len(self.own) :]
         statistics = self.batch_statistics if "micro_batch" in rest else None
         return (rest[0] if rest else None), OnOom(rest[1:], statistics)
@@ -71,6 +73,9 @@ class OnOom(NamedTuple):
 def get_on_oom(on_oom: Any, batch_statistics: Any) -> OnOom:
     """Check the arguments of `compile`."""
     steps = tuple(on_oom) if isinstance(on_oom, list | tuple) else (on_oom,)
+    if not steps:
+        raise ValueError("on_oom has no steps: name some, or pass 'raise'")
+    steps = tuple(map(_step, steps))
     if steps == ("raise",):
         steps = ()
     if "raise" in steps:
@@ -91,11 +96,20 @@ def get_on_oom(on_oom: Any, batch_statistics: Any) -> OnOom:
     return OnOom(steps, batch_statistics)
 
 
+def _step(step: Any) -> Any:
+    """Return a step by its usual name, or the policy of a name."""
+    if not isinstance(step, str):
+        return step
+    make = None if step in STEPS else planning.NAMED_POLICIES.get(step)
+    return _OTHER_NAMES.get(step, step) if make is None else make()
+
+
 def _check_step(step: Any) -> None:
     """Raise TypeError or ValueError unless this is a step."""
     if isinstance(step, str):
         if step not in STEPS:
-            raise unknown("on_oom", step, (*STEPS, "raise"))
+            names = *STEPS, *_OTHER_NAMES, "raise", *planning.NAMED_POLICIES
+            raise unknown("on_oom", step, names)
         return
     if callable(step) and hasattr(step, "name") and not inspect.isclass(step):
         check_policy(step)
@@ -105,6 +119,10 @@ def _check_step(step: Any) -> None:
             raise TypeError(f"on_oom takes a policy: call plan.{name}()")
     if not _is_function(step):
         raise TypeError(f"on_oom takes a name, a policy or a function, not {step!r}")
+
+
+def _keeps_model(step: Any) -> bool:
+    return step != "resize" and not _is_function(step)
 
 
 def _is_function(step: Any) -> bool:
@@ -117,9 +135,10 @@ class Fallback:
 
     Attributes
     ----------
-    step : {"replan", "micro_batch", "mixed_bfloat16", "model"}
+    step : {"replan", "micro_batch", "mixed_bfloat16", "resize", "model"}
         What is done instead: another method plans the program, the batch runs in parts,
-        layers compute in bfloat16, or another model is trained.
+        layers compute in bfloat16, the model of smaller images is trained, or another
+        one.
     program : str
         The program, such as ``"train, batch 1024"``.
     missing_bytes : int
@@ -129,7 +148,7 @@ class Fallback:
     parts : int
         The number of micro-batches in a batch.
     name : str
-        The name of the method or the model.
+        The name of the method or the model, or the size of images.
     """
 
     step: str
@@ -145,6 +164,9 @@ class Fallback:
             return f"{need}; {self.name} plans it instead of the model's policy"
         if self.step == "mixed_bfloat16":
             return f"{need}; the model computes in bfloat16"
+        if self.step == "resize":
+            images = f"images are made {self.name} first"
+            return f"{need}; {images}, by history.model, which is trained instead"
         if self.step == "model":
             return f"{need}; {self.name!r} is trained instead, as history.model"
         how = "with accumulated gradients" * self.program.startswith("train")

@@ -53,6 +53,7 @@ class _Schedules:
         self.rungs: list[tuple[int, float, list[int]]] = []
         self.given_order = 0  # number of rungs in the graph's own order; they are first
         self.reached: int | None = None  # goal of the descents so far
+        self.ended = False  # whether they ended above it, as with any lower goal
         self.last: list[Sequence[int]] = []
         graph = request.graph
         # Loads are multiples of the unit.
@@ -63,11 +64,12 @@ class _Schedules:
     def _reach(self, goal: int) -> None:
         """Make the rungs of two descents to a goal; a second call descends to 0."""
         if self.reached is not None:
-            if goal >= self.reached:
+            if goal >= self.reached or self.ended:
                 return
             goal = 0
         self.reached = goal
         lowest = min(self.seeds, key=by_load)
+        least = lowest.load
         if lowest.load > goal and self.ops <= _SMALL:
             lowest = self.search.least_load()
             self.seeds = [lowest, *self.seeds]
@@ -84,6 +86,7 @@ class _Schedules:
                 break
             rungs = self.step.descend(other, goal, work=work)
             self.rungs += [(*self.step.measure(each)[:2], each) for each in rungs]
+        self.ended = min(least, *(rung[0] for rung in self.rungs)) > goal
 
     def _in_order(self, sequence: Sequence[int]) -> Sequence[int]:
         """Return a schedule in the order of the lowest load, or itself if time is over.
@@ -98,20 +101,35 @@ class _Schedules:
         whole = min(max(_WORK[0], _WORK[1] * self.ops), _PAIR * self.ops**2)
         return shares * whole
 
+    def is_low(self, goal: int) -> bool:
+        """Return whether no descent gets below the goal's cell, as `find` learns."""
+        if self.ops > _SMALL:
+            return False
+        self._reach(self._lower_end(goal - goal % self.unit))
+        return self.ended
+
+    def least_load(self) -> int:
+        """Return the lowest load of a descent, which is placed a little higher."""
+        self._reach(0)
+        return min(load for load, *_ in self.rungs)
+
+    def lowest_rungs(self) -> list[Sequence[int]]:
+        """Return the schedules of lowest load that descents to a goal of 0 pass."""
+        self._reach(0)
+        rungs = self.rungs[: self.given_order], self.rungs[self.given_order :]
+        return [rung for each in rungs for *_, rung in sorted(each)[:_LOWEST]]
+
     def lowest(self) -> list[Sequence[int]]:
         """Return schedules of low load, independent of earlier searches.
 
         Loads do not tell which is placed lowest. If a search within the load of a
         schedule ends below it, it continues from there.
         """
-        self._reach(0)
         self.last = []
-        rungs = self.rungs[: self.given_order], self.rungs[self.given_order :]
-        given, ordered = (sorted(each)[:_LOWEST] for each in rungs)
         result: list[Sequence[int]] = []
-        for load, _, rung in given + ordered:
+        for rung in self.lowest_rungs():
             result.append(rung)
-            least = load
+            least = self.step.measure(rung)[0]
             while (lower := self._search(least, 4)) is not None:
                 result.append(lower)
                 before, (least, cost, _) = least, self.step.measure(lower)
@@ -200,6 +218,11 @@ class _Schedules:
         return result
 
 
+def rough_peak(request: Request) -> int:
+    """Return about the peak of the lowest plan, without placing any."""
+    return _Schedules(request).least_load()
+
+
 def plan_look_ahead(request: Request) -> Plan:
     """Plan for the lowest peak or, with a limit, for the least recomputation."""
     how = request.replayed, request.orders, request.in_place, request.searches
@@ -215,6 +238,10 @@ def _sequence(request: Request) -> Sequence[int]:
         return given
     schedules = _Schedules(request)
     first: Sequence[int] | None = None
+    if limit is not None and request.any_fits and schedules.is_low(limit):
+        first = _placed_lowest(request, schedules.lowest_rungs())
+        if request.peak_in_order(first) <= limit:
+            return first
     if limit is not None:
         first = first_fitting(request, schedules.find)
     if first is None:
