@@ -291,12 +291,15 @@ def test_callbacks_may_take_and_free_memory_between_batches():
 
 
 def images(seconds):
-    """Make a cached dataset of 256 images, of which each takes a while to read."""
+    """Make a cached dataset of 256 images, of which each takes a while to read.
+
+    Seconds may be in a list, to be changed.
+    """
     calls = []
 
     def function(x, y):
         calls.append(None)
-        time.sleep(seconds)
+        time.sleep(seconds[0] if isinstance(seconds, list) else seconds)
         return x, y
 
     x = np.random.default_rng(0).random((256, 16, 16, 3), np.float32)
@@ -333,3 +336,31 @@ def test_a_model_that_waits_for_a_cache_makes_way_for_it():
     assert peaks[0] < fast
     unlimited.fit(images(0)[0], epochs=7, verbose=0)
     assert weights(model) == weights(unlimited)
+
+
+def test_a_division_that_is_no_faster_leaves_the_one_before():
+    """The model does not take more after the trial than it had before it."""
+    seconds, peaks, ends = [0.0], [], [time.perf_counter()]
+    dataset, _ = images(seconds)
+
+    class Slow(nn.callbacks.Callback):
+        def on_train_batch_begin(self, batch, logs=None):
+            self.begun = time.perf_counter()
+
+        def on_train_batch_end(self, batch, logs=None):
+            seconds[0] = 3 * (time.perf_counter() - self.begun) / 32  # the model waits
+            if batch == 0 and 1 <= sum(each < peaks[0] for each in peaks) <= 2:
+                time.sleep(1.2 * max(np.diff(ends)))  # the trial's epoch is slow
+
+        def on_epoch_end(self, epoch, logs=None):
+            peaks.append(self.model.memory_report().predicted_peak_bytes)
+            ends.append(time.perf_counter())
+
+    nbytes = 256 * (16 * 16 * 3 * 4 + 64)
+    model = convolutions()
+    fast = model.plan(32).peak_bytes
+    with mc.budget((fast + nbytes // 2) * 16 // 15):
+        model.fit(dataset, epochs=5, verbose=0, callbacks=[Slow()])
+        peaks.append(model.memory_report().predicted_peak_bytes)
+        model.close()
+    assert min(peaks) < peaks[0] == peaks[-1]

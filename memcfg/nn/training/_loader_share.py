@@ -29,6 +29,7 @@ class LoaderShare:
         self._feed = feed
         self._filling = True  # the first pass makes what is cached
         self._before: float | None = None  # seconds of an epoch before the trial
+        self._had = 0  # bytes of the loader before it
         self._over = False
         self._begun = 0.0
 
@@ -43,7 +44,9 @@ class LoaderShare:
             self._filling = False
         elif self._before is not None:
             self._over = True
-            if seconds > (1 - _GAIN) * self._before:
+            slow = seconds > (1 - _GAIN) * self._before
+            # With all bytes left to it, the model would take more than it had.
+            if slow and not self._session.leave(self._had):
                 self._session.leave(0)
         elif left >= _EPOCHS and self._waited() > _WAITING * seconds:
             self._try(seconds)
@@ -55,7 +58,8 @@ class LoaderShare:
         holders = device.pool.holders
         wanted = holders.wanted_bytes if holders.margin_bytes else 0
         if wanted:
-            whole = holders.spare_bytes + wanted
+            self._had = holders.spare_bytes
+            whole = self._had + wanted
             ring = self._feed.source.promised(self._session.wanted())
             leaves = self._session.leave(whole + ring) or self._session.leave(whole)
             self._over = not leaves
