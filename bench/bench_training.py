@@ -4,7 +4,8 @@ Both train with the same optimizer on the same batch with the same number of thr
 taking turns; each turn starts with untimed steps. PyTorch runs eagerly, once in its
 default memory format and once channels last, and is represented by the faster of the
 two. Prints ratios (PyTorch's seconds over memcfg's: above 1, memcfg is faster) and
-asserts nothing.
+asserts nothing. With ``--without-onednn`` both do without it, as on an ARM machine:
+memcfg by NumPy's BLAS.
 """
 
 from __future__ import annotations
@@ -115,6 +116,7 @@ def environment(threads: int) -> dict:
         "instructions": machine.instructions(),
         "threads": threads,
         "kernels": mc.config.logical_device().kernels.name,
+        "torch_onednn": torch.backends.mkldnn.enabled,
         "torch": torch.__version__,
         "onednn-cpu-gomp": version("onednn-cpu-gomp"),
     }
@@ -127,6 +129,7 @@ def parse(batch_size: int = 64) -> argparse.Namespace:
     parser.add_argument("--batch-size", type=int, default=batch_size)
     parser.add_argument("--repeats", type=int, default=7, help="turns, at least 5")
     parser.add_argument("--seconds", type=float, default=0.5, help="length of a turn")
+    parser.add_argument("--without-onednn", action="store_true")
     parser.add_argument("--output", type=Path, help="write the result as JSON")
     options = parser.parse_args()
     if options.repeats < 5:
@@ -134,8 +137,16 @@ def parse(batch_size: int = 64) -> argparse.Namespace:
     return options
 
 
+def do_without_onednn() -> None:
+    """Choose what computes where there is no oneDNN, in both libraries."""
+    os.environ["MEMCFG_KERNELS"] = "blas"
+    torch.backends.mkldnn.set_flags(_enabled=False)
+
+
 def main() -> None:
     options = parse()
+    if options.without_onednn:
+        do_without_onednn()
     torch.set_num_threads(options.threads)
     set_num_threads(options.threads)
     if (torch.get_num_threads(), get_num_threads()) != (options.threads,) * 2:

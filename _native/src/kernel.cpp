@@ -72,6 +72,11 @@ bool has_kernel(const std::string& type) noexcept {
   return KernelType::find(type) != nullptr;
 }
 
+bool needs_library(const std::string& type) noexcept {
+  const KernelType* const found = KernelType::find(type);
+  return found != nullptr && found->on_library();
+}
+
 std::unique_ptr<Kernel> make_kernel(const KernelSpec& spec, const OneDnn* library) {
   const ThreadCount count(spec.threads);
   KernelPtr kernel = make(spec, library);

@@ -52,8 +52,9 @@ bool pays(const Codec& codec, const std::byte* from, Bytes size, std::byte* to) 
 
 }  // namespace
 
-void CallbackKernel::run(void* const* operands, void*, RunState*) const {
-  if (call_foreign(function_, context_, operands) != 0) throw callback_raised();
+void CallbackKernel::run(void* const* operands, void* scratch, RunState*) const {
+  if (call_foreign(function_, context_, operands, scratch) != 0)
+    throw callback_raised();
 }
 
 // One thread's turn with an arena: others are refused, not queued. All programs of an

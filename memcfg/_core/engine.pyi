@@ -85,6 +85,7 @@ __all__ = [
     "list_algorithms",
     "lossless_codecs",
     "make_packing",
+    "needs_library",
     "placement_of",
     "replay",
     "resident_bytes",
@@ -481,6 +482,7 @@ class _Operand(Protocol):
     def dtype(self) -> str: ...
 
 def has_kernel(type: str) -> bool: ...  # noqa: A002
+def needs_library(type: str) -> bool: ...  # noqa: A002
 def intern_tag(text: str) -> int: ...
 def list_algorithms(
     type: str,  # noqa: A002
@@ -525,6 +527,7 @@ class CallbackKernel:
         function: Callable[..., None],
         inputs: Iterable[int] = (),
         outputs: Iterable[int] = (),
+        scratch_bytes: int = 0,
     ) -> Self: ...
 
 @final

@@ -153,6 +153,7 @@ __all__ = [
     "list_algorithms",
     "lossless_codecs",
     "make_packing",
+    "needs_library",
     "placement_of",
     "replay",
     "resident_bytes",
@@ -244,6 +245,11 @@ cdef int append_numbers(vector[int64_t]& numbers, values) except -1:
 def has_kernel(str type not None):
     """Tell whether there is a kernel of that type here; an expression needs none."""
     return native.has_kernel(as_string(type))
+
+
+def needs_library(str type not None):
+    """Tell whether the kernel of that type is made with oneDNN."""
+    return native.needs_library(as_string(type))
 
 
 cdef native.KernelSpec kernel_spec(str type, attributes, inputs, outputs) except *:
@@ -389,11 +395,16 @@ def make_packing(
 
 
 # A lane's thread has no Python state that would keep an exception: the kernel does.
-cdef int call_back(void* context, void* const* operands) noexcept with gil:
+cdef int call_back(
+    void* context, void* const* operands, void* scratch
+) noexcept with gil:
     cdef CallbackKernel kernel = <CallbackKernel>context
     cdef size_t i
     try:
-        kernel.function(*[<uintptr_t>operands[i] for i in range(kernel.count)])
+        addresses = [<uintptr_t>operands[i] for i in range(kernel.count)]
+        if scratch != NULL:
+            addresses.append(<uintptr_t>scratch)
+        kernel.function(*addresses)
     except BaseException as error:
         kernel.raised = error
         return -1
@@ -402,15 +413,16 @@ cdef int call_back(void* context, void* const* operands) noexcept with gil:
 
 @cython.final
 cdef class CallbackKernel:
-    """A Python function of its operands' addresses, as an instruction."""
+    """A Python function of its operands' and its scratch's addresses."""
 
     cdef shared_ptr[native.Kernel] core
     cdef object function
     cdef object raised  # by the function, until a program's run raises it
     cdef size_t count  # operands
 
-    def __cinit__(self, function, inputs=(), outputs=()):
+    def __cinit__(self, function, inputs=(), outputs=(), scratch_bytes=0):
         cdef native.Sizes sizes
+        cdef size_t scratch = as_size(scratch_bytes, "a size")
         if not callable(function):
             raise TypeError(f"not callable: {function!r}")
         for size in inputs:
@@ -419,7 +431,9 @@ cdef class CallbackKernel:
             sizes.outputs.push_back(as_size(size, "a size"))
         self.function = function
         self.count = sizes.inputs.size() + sizes.outputs.size()
-        self.core.reset(new native.CallbackKernel(call_back, <void*>self, sizes))
+        self.core.reset(
+            new native.CallbackKernel(call_back, <void*>self, sizes, scratch)
+        )
 
 
 @cython.final

@@ -475,6 +475,7 @@ cdef extern from "memcfg/kernel.hpp" namespace "memcfg" nogil:
         size_t scratch_bytes
 
     bint has_kernel(const string& type) noexcept
+    bint needs_library(const string& type) noexcept
     vector[Algorithm] list_algorithms(
         const KernelSpec& spec, const OneDnn* library
     ) except +raise_failure
@@ -557,9 +558,10 @@ cdef extern from "codecs/codebook.hpp" namespace "memcfg" nogil:
 cdef extern from "memcfg/program.hpp" namespace "memcfg" nogil:
     cdef cppclass CallbackKernel(Kernel):
         CallbackKernel(
-            int (*function)(void*, void* const*) noexcept,
+            int (*function)(void*, void* const*, void*) noexcept,
             void* context,
             const Sizes& sizes,
+            size_t scratch_bytes,
         ) except +raise_failure
 
     cdef cppclass ProgramOperand "memcfg::Program::Operand":

@@ -124,7 +124,7 @@ class KernelTable(Protocol):
 
     @property
     def name(self) -> str:
-        """The name of the table: ``"onednn"``, ``"reference"`` or ``"cuda"``."""
+        """The name: ``"onednn"``, ``"blas"``, ``"reference"`` or ``"cuda"``."""
 
     def has(self, op_type: str) -> bool:
         """Return whether a type has a kernel of its own, other than its definition.

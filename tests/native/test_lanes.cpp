@@ -356,7 +356,7 @@ TEST(a_kernel_that_fails_on_a_lane_ends_the_run_and_is_named) {
     std::shared_ptr<Kernel> kernel = std::make_shared<Fails>();
     if (calls) {
       kernel = std::make_shared<memcfg::CallbackKernel>(
-          [](void*, void* const*) { return fails ? -1 : 0; }, nullptr);
+          [](void*, void* const*, void*) { return fails ? -1 : 0; }, nullptr);
     }
     const std::size_t failed = m.program.compute(kernel, {}, {}, std::nullopt, kOut);
     m.add(64, 128);

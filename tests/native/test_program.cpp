@@ -396,7 +396,7 @@ TEST(inputs_in_buffers_are_read_elsewhere) {
 TEST(callbacks_run_and_stop) {
   Program program(make_arena());
   int calls = 0;
-  const auto count = [](void* context, void* const*) {
+  const auto count = [](void* context, void* const*, void*) {
     return ++*static_cast<int*>(context) < 3 ? 0 : -1;
   };
   program.compute(
@@ -428,7 +428,7 @@ TEST(one_thread_at_a_time) {
     std::atomic<bool> entered{false};
     std::atomic<bool> open{false};
   } barrier;
-  const auto wait = [](void* context, void* const*) {
+  const auto wait = [](void* context, void* const*, void*) {
     auto* const barrier = static_cast<Gate*>(context);
     barrier->entered = true;
     while (!barrier->open) std::this_thread::yield();
@@ -479,7 +479,7 @@ TEST(programs_of_one_arena_take_turns) {
   Program inner(arena);
   inner.compute(std::make_shared<AddOne>(), {0, 0}, {4, 4}, std::nullopt);
   Program outer(arena);
-  const auto nested = [](void* program, void* const*) {
+  const auto nested = [](void* program, void* const*, void*) {
     static_cast<Program*>(program)->run(true, 0);
     return 0;
   };

@@ -119,4 +119,7 @@ std::vector<Algorithm> list_algorithms(const KernelSpec& spec, const OneDnn* lib
 // Whether there is a kernel of that type here; an expression needs none.
 bool has_kernel(const std::string& type) noexcept;
 
+// Whether that kernel is made with oneDNN.
+bool needs_library(const std::string& type) noexcept;
+
 }  // namespace memcfg

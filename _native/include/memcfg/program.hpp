@@ -21,19 +21,27 @@
 
 namespace memcfg {
 
-// Calls back into the language above, with the addresses of its operands. The function
-// returns 0, or -1 when it failed; it has kept the reason then, and the program stops
-// with callback_raised.
+// Calls back into the language above, with the addresses of its operands and of its
+// scratch. The function returns 0, or -1 when it failed; it has kept the reason then,
+// and the program stops with callback_raised.
 class CallbackKernel final : public Kernel {
  public:
-  using Function = int (*)(void* context, void* const* operands);
-  CallbackKernel(Function function, void* context, const Sizes& sizes = {})
-      : Kernel(sizes), function_(function), context_(context) {}
+  using Function = int (*)(void* context, void* const* operands, void* scratch);
+  CallbackKernel(Function function,
+                 void* context,
+                 const Sizes& sizes = {},
+                 Bytes scratch_bytes = 0)
+      : Kernel(sizes),
+        function_(function),
+        context_(context),
+        scratch_bytes_(scratch_bytes) {}
+  Bytes scratch_bytes() const noexcept override { return scratch_bytes_; }
   void run(void* const* operands, void* scratch, RunState* state) const override;
 
  private:
   Function function_;
   void* context_;  // not owned
+  Bytes scratch_bytes_;
 };
 
 // A list of instructions: compute, copy, encode, decode, wait, guard, protect,

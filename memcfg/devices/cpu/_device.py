@@ -173,6 +173,8 @@ class CpuDevice(Device):
         """Return a sentence on the kernels; KernelError if they cannot be loaded."""
         if self.kernels.name == "reference":
             return "NumPy (reference)"
+        if self.kernels.name == "blas":
+            return f"BLAS of NumPy {np.__version__}, memcfg's own for other ops"
         path = find_onednn()
         return f"oneDNN {OneDNN(path).version} ({path}), memcfg's own element-wise"
 

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _NativeKernel:
+class NativeKernel:
     """A native kernel; addresses come with the instruction of a program."""
 
     kernel: Kernel
@@ -149,7 +149,7 @@ class NativeKernels:
         result = _for_defaults(self._list(*op)) if defaults else self._list(*op)
         if self._pool is None or not result:
             return [(name, scratch, 0.0) for name, scratch in result]
-        numbers = _numbers(op_type, attributes)
+        numbers = kernel_numbers(op_type, attributes)
         assert numbers is not None
         kernels = [
             self._native(op_type, numbers, inputs, outputs, name) for name, _ in result
@@ -175,7 +175,7 @@ class NativeKernels:
         """
         op = (op_type, attributes, inputs, outputs)
         reference = algorithm == self._reference.name
-        numbers = None if reference else _numbers(op_type, attributes)
+        numbers = None if reference else kernel_numbers(op_type, attributes)
         if numbers is None:
             return self._reference.make(*op, algorithm)
         if algorithm is None and self._choice != "default":
@@ -195,15 +195,15 @@ class NativeKernels:
             return None
         if algorithm is None:
             algorithm = self._chosen(op_type, attributes, inputs, outputs)
-        numbers = _numbers(op_type, attributes)
+        numbers = kernel_numbers(op_type, attributes)
         assert numbers is not None
         made = make_packing(op_type, numbers, inputs, outputs, self._library, algorithm)
         if made is None:
             return None
         operands, pack, kernel, unpack, layout = made
         nbytes, _ = pack.operands[-1]
-        own = _NativeKernel(pack), _NativeKernel(kernel)
-        back = None if unpack is None else _NativeKernel(unpack)
+        own = NativeKernel(pack), NativeKernel(kernel)
+        back = None if unpack is None else NativeKernel(unpack)
         return Packing(operands, nbytes, *own, back, layout)
 
     def _chosen(
@@ -240,7 +240,7 @@ class NativeKernels:
         outputs: Sequence[OperandSpec],
     ) -> list[tuple[str, int]]:
         """List the name and scratch of native algorithms without compiling anything."""
-        numbers = _numbers(op_type, attributes)
+        numbers = kernel_numbers(op_type, attributes)
         if numbers is None:
             return []
         return list_algorithms(op_type, numbers, inputs, outputs, self._library)
@@ -252,10 +252,10 @@ class NativeKernels:
         inputs: Sequence[OperandSpec],
         outputs: Sequence[OperandSpec],
         algorithm: str | None = None,
-    ) -> _NativeKernel:
+    ) -> NativeKernel:
         if not self._library.has_fast_bfloat16:
             _warn_of_bfloat16(self._library, (*inputs, *outputs))
-        return _NativeKernel(
+        return NativeKernel(
             Kernel(op_type, numbers, inputs, outputs, self._library, algorithm)
         )
 
@@ -290,7 +290,9 @@ def _for_defaults(rows: list[tuple[str, int]]) -> list[tuple[str, int]]:
     return [row for row in rows if row[0] != "im2col" and "/" not in row[0]]
 
 
-def _numbers(op_type: str, attributes: Mapping[str, Any]) -> Mapping[str, Any] | None:
+def kernel_numbers(
+    op_type: str, attributes: Mapping[str, Any]
+) -> Mapping[str, Any] | None:
     """Return the attributes for native kernels, or None if there are no such kernels.
 
     KernelError for an unknown type, or attributes that do not fit.

@@ -83,7 +83,7 @@ class _Operands:
         """Run once."""
         kernel = self._kernel
         if addresses != self._addresses:
-            self._arrays = _arrays_at((*kernel.inputs, *kernel.outputs), addresses)
+            self._arrays = arrays_at((*kernel.inputs, *kernel.outputs), addresses)
             self._addresses = addresses
         inputs = self._arrays[: len(kernel.inputs)]
         outputs = self._arrays[len(kernel.inputs) :]
@@ -165,7 +165,7 @@ class ReferenceKernels:
         """Return None, as NumPy reads arrays as they are."""
 
 
-def _arrays_at(
+def arrays_at(
     specs: Sequence[OperandSpec], addresses: Sequence[int]
 ) -> list[NDArray[Any]]:
     return [

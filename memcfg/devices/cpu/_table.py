@@ -1,4 +1,4 @@
-"""The choice of a CPU's kernels: oneDNN with memcfg's own, or the NumPy reference.
+"""The choice of a CPU's kernels: memcfg's own with oneDNN or BLAS, or the reference.
 
 See docs/decisions/0005-onednn-and-own-loops.md.
 """
@@ -6,10 +6,13 @@ See docs/decisions/0005-onednn-and-own-loops.md.
 from __future__ import annotations
 
 import os
+import platform
+import sys
 import warnings
 from typing import TYPE_CHECKING
 
 from memcfg._core import OneDNN
+from memcfg.devices.cpu._blas import BlasKernels
 from memcfg.devices.cpu._native import NativeKernels
 from memcfg.devices.cpu._onednn_library import find_onednn
 from memcfg.devices.cpu._reference import ReferenceKernels
@@ -20,7 +23,7 @@ if TYPE_CHECKING:
     from memcfg.memory import Pool
 
 _VARIABLE = "MEMCFG_KERNELS"
-_CHOICES = ("auto", "onednn", "reference")
+_CHOICES = ("auto", "onednn", "blas", "reference")
 
 
 def kernel_table(name: str | None = None, *, pool: Pool | None = None) -> KernelTable:
@@ -28,7 +31,7 @@ def kernel_table(name: str | None = None, *, pool: Pool | None = None) -> Kernel
 
     Parameters
     ----------
-    name : {"auto", "onednn", "reference"}, optional
+    name : {"auto", "onednn", "blas", "reference"}, optional
         The table; by default the value of ``MEMCFG_KERNELS``, or ``"auto"``.
     pool : Pool or None, default None
         The pool in which kernels are measured; None to measure nothing.
@@ -36,22 +39,23 @@ def kernel_table(name: str | None = None, *, pool: Pool | None = None) -> Kernel
     Returns
     -------
     KernelTable
-        oneDNN with memcfg's own kernels, or the NumPy reference.
+        oneDNN or NumPy's BLAS with memcfg's own kernels, or the NumPy reference.
 
     Raises
     ------
     KernelError
-        If the name or the variable is not ``auto``, ``onednn`` or ``reference``; if the
-        library that it requires, or that ``MEMCFG_ONEDNN_LIBRARY`` names, cannot be
-        loaded; or if ``MEMCFG_MEASURE`` is neither ``0`` nor ``1``.
+        If the name or the variable is not ``auto``, ``onednn``, ``blas`` or
+        ``reference``; if the library that it requires, or that
+        ``MEMCFG_ONEDNN_LIBRARY`` names, cannot be loaded; or if ``MEMCFG_MEASURE`` is
+        neither ``0`` nor ``1``.
     MissingDependencyError
         If oneDNN is required and not found.
 
     Warns
     -----
     RuntimeWarning
-        If the choice is ``auto`` and oneDNN is not installed, since the reference is
-        slow.
+        If the choice is ``auto`` and oneDNN, which is faster, is not installed on Linux
+        for x86-64.
     """
     choice = name or os.environ.get(_VARIABLE, "") or "auto"
     if choice not in _CHOICES:
@@ -60,20 +64,23 @@ def kernel_table(name: str | None = None, *, pool: Pool | None = None) -> Kernel
         )
     if choice == "reference":
         return ReferenceKernels(pool)
+    if choice == "blas":
+        return BlasKernels(pool)
     if choice == "onednn":
         return NativeKernels(OneDNN(find_onednn()), pool)
-    return _onednn_or_reference(pool)
+    return _onednn_or_blas(pool)
 
 
-def _onednn_or_reference(pool: Pool | None) -> KernelTable:
+def _onednn_or_blas(pool: Pool | None) -> KernelTable:
     try:
         path = find_onednn()
     except MissingDependencyError as error:
-        warnings.warn(
-            f"{error} The slow NumPy reference kernels are used instead; "
-            f"{_VARIABLE}=reference asks for them without this warning.",
-            RuntimeWarning,
-            stacklevel=3,
-        )
-        return ReferenceKernels(pool)
+        if sys.platform == "linux" and platform.machine() == "x86_64":
+            warnings.warn(
+                f"{error} NumPy's BLAS computes products instead, more slowly; "
+                f"{_VARIABLE}=blas asks for it without this warning.",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+        return BlasKernels(pool)
     return NativeKernels(OneDNN(path), pool)

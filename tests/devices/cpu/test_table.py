@@ -45,8 +45,16 @@ def test_an_unknown_choice_is_refused(monkeypatch):
 @pytest.mark.usefixtures("without_onednn")
 def test_auto_falls_back_with_a_warning_that_says_what_to_install(monkeypatch):
     monkeypatch.setenv("MEMCFG_KERNELS", "auto")
+    monkeypatch.setattr("platform.machine", lambda: "x86_64")
     with pytest.warns(RuntimeWarning, match="pip install onednn-cpu-gomp"):
-        assert kernel_table().name == "reference"
+        assert kernel_table().name == "blas"
+
+
+@pytest.mark.usefixtures("without_onednn")
+def test_where_there_is_no_onednn_blas_needs_no_warning(monkeypatch):
+    monkeypatch.setenv("MEMCFG_KERNELS", "auto")
+    monkeypatch.setattr("platform.machine", lambda: "aarch64")
+    assert kernel_table().name == "blas"
 
 
 @pytest.mark.usefixtures("without_onednn")
@@ -91,7 +99,7 @@ def test_the_reference_runs_in_an_arena_and_lets_nan_pass():
     np.testing.assert_array_equal(found, [10, -np.inf, 32, 13, np.nan, np.nan])
 
 
-@pytest.mark.parametrize("choice", ["onednn", "reference"])
+@pytest.mark.parametrize("choice", ["onednn", "blas", "reference"])
 def test_a_kernel_runs_on_operands_anywhere(monkeypatch, choice):
     monkeypatch.setenv("MEMCFG_KERNELS", choice)
     try:
