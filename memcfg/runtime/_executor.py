@@ -7,6 +7,7 @@ training, evaluation and prediction see the same weights.
 
 from __future__ import annotations
 
+import gc
 import math
 from dataclasses import replace
 from functools import partial
@@ -455,8 +456,11 @@ class Executor:
                 self._replace(make(self._budget(promised, initial=largest)), initial)
             except ResourceExhaustedError as error:
                 ends = ends_of_pages(error)
-                refused = isinstance(error, InfeasiblePlanError)
-                if not ends and (refused or not len(self.device.pool.holders)):
+                if isinstance(error, InfeasiblePlanError):
+                    again = self._collects_others()
+                else:
+                    again = len(self.device.pool.holders) > 0
+                if not ends and not again:
                     raise
                 # Holders have given back what they can, which may be less than spare.
                 self._replace(
@@ -970,6 +974,14 @@ class Executor:
             times=self.times,
             took=self._took,
         )
+
+    def _collects_others(self) -> bool:
+        """Free what only reference cycles hold, if others hold any; whether it did."""
+        before = self.device.pool.stats().current_bytes
+        if before == self.nbytes:
+            return False
+        gc.collect()
+        return self.device.pool.stats().current_bytes < before
 
     def _replace(
         self, specs: Mapping[str, ProgramSpec], initial: Mapping[str, _Value]

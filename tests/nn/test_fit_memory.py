@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import re
 import weakref
@@ -362,3 +363,21 @@ def test_an_error_says_how_many_batches_fit():
     fit(fits)
     with pytest.raises(InfeasiblePlanError):
         fit(fits + 2)
+
+
+def test_a_model_that_only_a_cycle_holds_makes_way(pool):
+    model = make()
+    model.train_on_batch(X[:SIZE], Y[:SIZE])
+    limited(pool.stats().current_bytes * 5 // 4)
+    held = [model]
+    other = make()
+    with pytest.raises(InfeasiblePlanError, match=f"Held by: model {model.name}"):
+        other.train_on_batch(X[:SIZE], Y[:SIZE])
+    held.append(held)
+    gc.disable()  # it runs when the other model does not fit
+    try:
+        del model, held
+        other.train_on_batch(X[:SIZE], Y[:SIZE])
+    finally:
+        gc.enable()
+    assert list(pool.owners()) == [f"model {other.name}"]
