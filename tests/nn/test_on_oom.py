@@ -858,7 +858,7 @@ def test_the_largest_batch_is_the_measured_one(tenths):
 @pytest.mark.parametrize(
     ("epochs", "width", "rate", "limit"),
     [
-        (4, 16, 0.05, "16KiB"),
+        (4, 16, 0.05, "24KiB"),
         pytest.param(8, 64, 0.01, "128KiB", marks=pytest.mark.slow),
     ],
 )

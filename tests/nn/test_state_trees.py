@@ -25,7 +25,7 @@ def test_a_tree_brings_a_model_back():
     tree = model.get_state_tree()
     assert tree["trainable_variables"]["inner"]["deep"]["kernel"].shape == (4, 3)
     assert set(tree["non_trainable_variables"]) == {"bn"}
-    assert tree["optimizer_variables"]["sgd"]["iteration"] == 2
+    assert tree["optimizer_variables"][model.optimizer.name]["iteration"] == 2
     before = model.predict(X, verbose=0)
     after = model.fit(X, Y, verbose=0, shuffle=False).history
     assert not np.array_equal(model.predict(X, verbose=0), before)
