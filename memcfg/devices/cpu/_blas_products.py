@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 
     from memcfg.devices._contract import OperandSpec
 
-    Array = NDArray[Any]
-    Run = Callable[[Sequence[Array], Sequence[Array], Array], None]
+    _Array = NDArray[Any]
+    _Run = Callable[[Sequence[_Array], Sequence[_Array], _Array], None]
 
 __all__ = ["PRODUCTS", "Product", "product_of"]
 
@@ -33,7 +33,7 @@ _ITEM = 4  # bytes of a float32
 class Product:
     """What an op does with arrays and an array of scratch, of so many floats."""
 
-    run: Run
+    run: _Run
     scratch: int = 0
 
 
@@ -55,17 +55,17 @@ def product_of(
     return None
 
 
-def _rows(x: Array) -> Array:
+def _rows(x: _Array) -> _Array:
     """Return a matrix of the last axis' rows."""
     return x.reshape(-1, x.shape[-1])
 
 
-def _dense(inputs: Sequence[Array], outputs: Sequence[Array], _: Array) -> None:
+def _dense(inputs: Sequence[_Array], outputs: Sequence[_Array], _: _Array) -> None:
     x, kernel = inputs
     np.matmul(_rows(x), kernel, out=_rows(outputs[0]))
 
 
-def _dense_bias(inputs: Sequence[Array], outputs: Sequence[Array], _: Array) -> None:
+def _dense_bias(inputs: Sequence[_Array], outputs: Sequence[_Array], _: _Array) -> None:
     x, kernel, bias = inputs
     y = _rows(outputs[0])
     np.matmul(_rows(x), kernel, out=y)
@@ -73,23 +73,27 @@ def _dense_bias(inputs: Sequence[Array], outputs: Sequence[Array], _: Array) -> 
 
 
 def _dense_bias_relu(
-    inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array
+    inputs: Sequence[_Array], outputs: Sequence[_Array], scratch: _Array
 ) -> None:
     _dense_bias(inputs, outputs, scratch)
     np.maximum(outputs[0], 0, out=outputs[0])
 
 
-def _dense_kernel(inputs: Sequence[Array], outputs: Sequence[Array], _: Array) -> None:
+def _dense_kernel(
+    inputs: Sequence[_Array], outputs: Sequence[_Array], _: _Array
+) -> None:
     x, dy = map(_rows, inputs)
     np.matmul(x.T, dy, out=outputs[0])
 
 
-def _dense_input(inputs: Sequence[Array], outputs: Sequence[Array], _: Array) -> None:
+def _dense_input(
+    inputs: Sequence[_Array], outputs: Sequence[_Array], _: _Array
+) -> None:
     kernel, dy = inputs
     np.matmul(_rows(dy), kernel.T, out=_rows(outputs[0]))
 
 
-_DENSE: dict[str, Run] = {
+_DENSE: dict[str, _Run] = {
     "dense": _dense,
     "dense_bias": _dense_bias,
     "dense_bias_relu": _dense_bias_relu,
@@ -101,7 +105,7 @@ _DENSE: dict[str, Run] = {
 def _matmul(attributes: Mapping[str, Any]) -> Product:
     turns = [bool(attributes.get(f"transpose_{name}")) for name in "ab"]
 
-    def run(inputs: Sequence[Array], outputs: Sequence[Array], _: Array) -> None:
+    def run(inputs: Sequence[_Array], outputs: Sequence[_Array], _: _Array) -> None:
         a, b = (
             np.swapaxes(each, -1, -2) if turned else each
             for each, turned in zip(inputs, turns, strict=True)
@@ -155,13 +159,13 @@ class _Columns:
         """Whether there is one part."""
         return len(list(self.parts())) == 1
 
-    def matrix(self, scratch: Array, images: slice, lines: slice) -> Array:
+    def matrix(self, scratch: _Array, images: slice, lines: slice) -> _Array:
         """Return the columns of a part as rows of a matrix in scratch."""
         rows = (images.stop - images.start) * (lines.stop - lines.start)
         rows *= prod(self.places[1:])
         return scratch[: rows * self.depth].reshape(rows, self.depth)
 
-    def gather(self, x: Array, columns: Array, images: slice, lines: slice) -> None:
+    def gather(self, x: _Array, columns: _Array, images: slice, lines: slice) -> None:
         """Copy pixels to columns; what lies outside of an image is 0."""
         view = self._view(columns, images, lines)
         for tap, inside, seen, is_full in self._windows(lines):
@@ -171,7 +175,7 @@ class _Columns:
             if seen is not None:
                 target[inside] = x[(images, *seen)]
 
-    def scatter(self, columns: Array, x: Array, images: slice, lines: slice) -> None:
+    def scatter(self, columns: _Array, x: _Array, images: slice, lines: slice) -> None:
         """Add columns to the pixels that they were of."""
         view = self._view(columns, images, lines)
         for tap, inside, seen, _ in self._windows(lines):
@@ -179,7 +183,7 @@ class _Columns:
                 pixels = x[(images, *seen)]
                 np.add(pixels, view[self._of(tap)][inside], out=pixels)
 
-    def _view(self, columns: Array, images: slice, lines: slice) -> Array:
+    def _view(self, columns: _Array, images: slice, lines: slice) -> _Array:
         places = (lines.stop - lines.start, *self.places[1:])
         shape = (images.stop - images.start, *places, *self.taps, self.x[-1])
         return columns.reshape(shape)
@@ -217,7 +221,9 @@ def _forward(
 ) -> Product:
     columns = _Columns(attributes, *(s.shape for s in (*inputs, *outputs)))
 
-    def run(inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
+    def run(
+        inputs: Sequence[_Array], outputs: Sequence[_Array], scratch: _Array
+    ) -> None:
         x, kernel = inputs
         matrix = _rows(kernel)
         if columns.is_plain:
@@ -240,7 +246,9 @@ def _to_kernel(
     columns = _Columns(attributes, x, outputs[0].shape, dy)
     own = 0 if columns.is_plain or columns.is_whole else prod(outputs[0].shape)
 
-    def run(inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
+    def run(
+        inputs: Sequence[_Array], outputs: Sequence[_Array], scratch: _Array
+    ) -> None:
         x, dy = inputs
         total = _rows(outputs[0])
         if columns.is_plain:
@@ -266,7 +274,9 @@ def _to_input(
     kernel, dy = (spec.shape for spec in inputs)
     columns = _Columns(attributes, outputs[0].shape, kernel, dy)
 
-    def run(inputs: Sequence[Array], outputs: Sequence[Array], scratch: Array) -> None:
+    def run(
+        inputs: Sequence[_Array], outputs: Sequence[_Array], scratch: _Array
+    ) -> None:
         kernel, dy = inputs
         matrix, dx = _rows(kernel).T, outputs[0]
         if columns.is_plain:
