@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 __all__ = ["PRODUCTS", "Product", "product_of"]
 
 _COLUMN_BYTES = 4 * 2**20  # of columns at a time, if a place of the output has fewer
+# With so few channels, copies are longer along places than along channels.
+_GATHERED_CHANNELS, _SCATTERED_CHANNELS = 4, 16
 _ITEM = 4  # bytes of a float32
 
 
@@ -127,8 +129,10 @@ class _Columns:
         x: Sequence[int],
         kernel: Sequence[int],
         y: Sequence[int],
+        few_channels: int,
     ) -> None:
         self.x, self.kernel, self.y = tuple(x), tuple(kernel), tuple(y)
+        self._by_element = self.x[-1] <= few_channels
         self.taps, self.places = self.kernel[:-2], self.y[1:-1]
         self.depth = prod(self.kernel[:-1])  # elements of a column
         how = (attributes[key] for key in ("strides", "dilation", "padding"))
@@ -137,6 +141,7 @@ class _Columns:
             taps == stride == 1 and tuple(padding) == (0, 0)
             for _, taps, stride, _, padding in self._axes
         )
+        self._is_inside = not any(any(padding) for *_, padding in self._axes)
         image = prod(self.places) * self.depth * _ITEM
         line = image // self.places[0]
         self._images = max(_COLUMN_BYTES // image, 1)
@@ -163,40 +168,71 @@ class _Columns:
         """Return the columns of a part as rows of a matrix in scratch."""
         rows = (images.stop - images.start) * (lines.stop - lines.start)
         rows *= prod(self.places[1:])
+        if self._by_element:
+            return scratch[: rows * self.depth].reshape(self.depth, rows).T
         return scratch[: rows * self.depth].reshape(rows, self.depth)
 
     def gather(self, x: _Array, columns: _Array, images: slice, lines: slice) -> None:
         """Copy pixels to columns; what lies outside of an image is 0."""
         view = self._view(columns, images, lines)
+        if self._is_inside and not self._by_element:
+            view[...] = self._seen(x, images, lines)
+            return
         for tap, inside, seen, is_full in self._windows(lines):
             target = view[self._of(tap)]
             if not is_full:
                 target[...] = 0
             if seen is not None:
-                target[inside] = x[(images, *seen)]
+                target[inside] = self._ordered(x[(images, *seen)])
+
+    def _seen(self, x: _Array, images: slice, lines: slice) -> _Array:
+        """Return a view of the pixels of each window; all are inside of an image."""
+        stride = self._axes[0][2]
+        shape = (images.stop - images.start, lines.stop - lines.start, *self.places[1:])
+        image, *axes, channel = x.strides
+        steps = [step * axis[2] for step, axis in zip(axes, self._axes, strict=True)]
+        apart = [step * axis[3] for step, axis in zip(axes, self._axes, strict=True)]
+        return np.lib.stride_tricks.as_strided(
+            x[images, lines.start * stride :],
+            (*shape, *self.taps, self.x[-1]),
+            (image, *steps, *apart, channel),
+        )
 
     def scatter(self, columns: _Array, x: _Array, images: slice, lines: slice) -> None:
         """Add columns to the pixels that they were of."""
         view = self._view(columns, images, lines)
         for tap, inside, seen, _ in self._windows(lines):
             if seen is not None:
-                pixels = x[(images, *seen)]
+                pixels = self._ordered(x[(images, *seen)])
                 np.add(pixels, view[self._of(tap)][inside], out=pixels)
 
     def _view(self, columns: _Array, images: slice, lines: slice) -> _Array:
         places = (lines.stop - lines.start, *self.places[1:])
-        shape = (images.stop - images.start, *places, *self.taps, self.x[-1])
-        return columns.reshape(shape)
+        outer = (images.stop - images.start, *places)
+        inner = (*self.taps, self.x[-1])
+        if self._by_element:
+            return columns.T.reshape(*inner, *outer)
+        return columns.reshape(*outer, *inner)
 
     def _of(self, tap: tuple[int, ...]) -> Any:
         """Return the index of a tap's elements in columns."""
+        if self._by_element:
+            return tap
         return (*(slice(None),) * (len(self.places) + 1), *tap)
+
+    def _ordered(self, pixels: _Array) -> _Array:
+        """Return a view with channels where a tap of the columns has them.
+
+        NumPy's loops follow the order of axes where that of strides differs.
+        """
+        return np.moveaxis(pixels, -1, 0) if self._by_element else pixels
 
     def _windows(
         self, lines: slice
     ) -> Iterator[tuple[tuple[int, ...], Any, Any, bool]]:
         """Yield each tap: the places inside of an image, their pixels, if all are."""
         spans = [lines, *(slice(0, count) for count in self.places[1:])]
+        outer = (slice(None),) * (1 + self._by_element)  # images, channels
         for tap in np.ndindex(*self.taps):
             inside, seen, is_full, is_empty = [], [], True, False
             for at, span, (size, _, stride, apart, padding) in zip(
@@ -211,7 +247,7 @@ class _Columns:
                 low = first * stride + shift
                 seen.append(slice(low, low + (last - first - 1) * stride + 1, stride))
             pixels = None if is_empty else tuple(seen)
-            yield tap, (slice(None), *inside), pixels, is_full and not is_empty
+            yield tap, (*outer, *inside), pixels, is_full and not is_empty
 
 
 def _forward(
@@ -219,7 +255,8 @@ def _forward(
     inputs: Sequence[OperandSpec],
     outputs: Sequence[OperandSpec],
 ) -> Product:
-    columns = _Columns(attributes, *(s.shape for s in (*inputs, *outputs)))
+    x, kernel, y = (spec.shape for spec in (*inputs, *outputs))
+    columns = _Columns(attributes, x, kernel, y, few_channels=_GATHERED_CHANNELS)
 
     def run(
         inputs: Sequence[_Array], outputs: Sequence[_Array], scratch: _Array
@@ -243,7 +280,9 @@ def _to_kernel(
     outputs: Sequence[OperandSpec],
 ) -> Product:
     x, dy = (spec.shape for spec in inputs)
-    columns = _Columns(attributes, x, outputs[0].shape, dy)
+    columns = _Columns(
+        attributes, x, outputs[0].shape, dy, few_channels=_GATHERED_CHANNELS
+    )
     own = 0 if columns.is_plain or columns.is_whole else prod(outputs[0].shape)
 
     def run(
@@ -272,7 +311,9 @@ def _to_input(
     outputs: Sequence[OperandSpec],
 ) -> Product:
     kernel, dy = (spec.shape for spec in inputs)
-    columns = _Columns(attributes, outputs[0].shape, kernel, dy)
+    columns = _Columns(
+        attributes, outputs[0].shape, kernel, dy, few_channels=_SCATTERED_CHANNELS
+    )
 
     def run(
         inputs: Sequence[_Array], outputs: Sequence[_Array], scratch: _Array
@@ -285,7 +326,11 @@ def _to_input(
         dx[...] = 0
         for part in columns.parts():
             made = columns.matrix(scratch, *part)
-            np.matmul(_rows(dy[part]), matrix, out=made)
+            # Its rows or its columns are contiguous: `out` must be, or NumPy copies.
+            if made.flags.c_contiguous:
+                np.matmul(_rows(dy[part]), matrix, out=made)
+            else:
+                np.matmul(matrix.T, _rows(dy[part]).T, out=made.T)
             columns.scatter(made, dx, *part)
 
     return Product(run, columns.floats)
