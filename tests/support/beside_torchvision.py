@@ -7,6 +7,7 @@ from importlib.util import find_spec
 import numpy as np
 import pytest
 from safetensors.numpy import save_file
+from torchvision_ops import torchvision
 
 import memcfg as mc
 
@@ -14,22 +15,7 @@ torch = pytest.importorskip("torch", reason="needs PyTorch: tox run -e parity")
 if find_spec("torchvision") is None:
     pytest.skip("needs torchvision: tox run -e parity", allow_module_level=True)
 
-
-def _torchvision():
-    """Import torchvision; its compiled ops, of detection, may be another PyTorch's."""
-    try:
-        import torchvision
-    except RuntimeError:  # it registers shapes of ops that are not loaded
-        library = torch.library.Library("torchvision", "DEF")
-        library.define("nms(Tensor dets, Tensor scores, float threshold) -> Tensor")
-        library.define("qnms(Tensor dets, Tensor scores, float threshold) -> Tensor")
-        import torchvision
-
-        torchvision.library = library  # which lives as long as its ops do
-    return torchvision
-
-
-theirs = _torchvision().models
+theirs = torchvision().models
 
 
 def made(name, seed=3, **options):

@@ -9,8 +9,9 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
+from torchvision_ops import torchvision
+
 from conformance._case import loss_of
-from conformance._libraries import torchvision
 
 if TYPE_CHECKING:
     from conformance._case import Case

@@ -6,9 +6,9 @@ from functools import partial
 from typing import Any
 
 import torch
+from torchvision_ops import torchvision
 
 from conformance._case import Case
-from conformance._libraries import torchvision
 
 __all__ = ["TORCHVISION"]
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import torch
-
 if TYPE_CHECKING:
     from types import ModuleType
 
@@ -17,6 +15,8 @@ def torchvision() -> ModuleType:
     try:
         import torchvision
     except RuntimeError:  # it registers shapes of ops that are not loaded
+        import torch
+
         library = torch.library.Library("torchvision", "DEF")
         library.define("nms(Tensor dets, Tensor scores, float threshold) -> Tensor")
         library.define("qnms(Tensor dets, Tensor scores, float threshold) -> Tensor")
