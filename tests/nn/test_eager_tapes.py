@@ -141,6 +141,7 @@ def test_a_result_by_another_result_of_one_model():
 
 OF_NUMPY = {
     "sum": lambda x: (x.mean(axis=0) ** 2).sum(),
+    "by position": lambda x: (x / np.sum(x, 0, None, None, True)).max(1, None).sum(),
     "T": lambda x: (x @ x.T).max(),
     "reshape": lambda x: (x.reshape(2, 6) * np.arange(6)).mean(),
     "shape in a tuple": lambda x: (x.reshape((2, -1)) ** 2).min(),
@@ -179,6 +180,10 @@ def test_what_a_tape_does_not_see_is_told():
         z = ops.convert_to_tensor(x)
         with pytest.raises(TypeError, match="a tape does not see var with ddof=1"):
             z.var(ddof=1)
+        with pytest.raises(TypeError, match="a tape does not see sum with dtype="):
+            z.sum(0, np.float64)
+        with pytest.raises(TypeError, match="does not see std with ddof=1"):
+            np.std(z, 0, None, None, 1)
         y = ops.sum(z)
     assert z.mean() == pytest.approx(x.mean())
     with pytest.raises(TypeError, match="the target was not computed by ops"):

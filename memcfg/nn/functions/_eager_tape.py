@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from contextvars import ContextVar
 from functools import partial
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
@@ -31,7 +32,7 @@ from memcfg.nn.layers._operators import get_item
 from memcfg.nn.training._compile_config import PLANNED, get_policy, get_times
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 __all__ = ["EagerTape", "TapedArray", "active_tape"]
 
@@ -72,7 +73,7 @@ class TapedArray(np.ndarray[Any, Any]):
         """Compute a function as the op of its name while a tape is active."""
         name = _FUNCTIONS.get(function.__name__, function.__name__)
         if active_tape() is not None and name in _NOTED:
-            return OPERATIONS[name](*args, **_given(options, name))
+            return _as_op(name, name, args, options)
         return super().__array_function__(function, types, args, options)
 
     def __getitem__(self, key: Any) -> Any:
@@ -87,29 +88,55 @@ class TapedArray(np.ndarray[Any, Any]):
         if name in _METHODS and active_tape() is not None:
             if name == "T":
                 return OPERATIONS["transpose"](self)
-            return partial(_as_op, self, name)
+            return partial(_method, self, name)
         return super().__getattribute__(name)
 
 
-def _as_op(x: TapedArray, name: str, *args: Any, **options: Any) -> Any:
+def _method(x: TapedArray, name: str, *args: Any, **options: Any) -> Any:
     """Compute a method of an array as an op."""
-    kind = _METHODS[name]
     if name in ("reshape", "transpose") and args:  # axes may be listed one by one
         one = len(args) == 1 and not isinstance(args[0], int)
         args = (args[0] if one else args,)
-    return OPERATIONS[kind](x, *args, **_given(options, name))
+    return _as_op(name, _METHODS[name], (x, *args), options)
 
 
-def _given(options: dict[str, Any], name: str) -> dict[str, Any]:
-    """Return arguments that ops have; those of NumPy alone must have no effect."""
-    result = {key: each for key, each in options.items() if key not in _OF_NUMPY}
-    for key in options.keys() & _OF_NUMPY.keys():
-        if options[key] not in _OF_NUMPY[key]:
+def _as_op(
+    name: str, kind: str, args: Sequence[Any], options: Mapping[str, Any]
+) -> Any:
+    """Compute a function of NumPy as an op; what only NumPy takes must have no effect.
+
+    Arguments are given by name from the first one on that only NumPy takes, behind
+    which the op may have others in its place.
+    """
+    op = OPERATIONS[kind]
+    alone = _OF_NUMPY.keys() - signature(op).parameters.keys()
+    names = _parameters(getattr(np, name, None) or getattr(np, kind))
+    first = next((i for i, each in enumerate(names) if each in alone), len(args))
+    given = {**dict(zip(names[first:], args[first:], strict=False)), **options}
+    for key in given.keys() & alone:
+        value = given.pop(key)
+        if not any(value is each or _equal(value, each) for each in _OF_NUMPY[key]):
             raise TypeError(
-                f"a tape does not see {name} with {key}={options[key]!r}: use the "
-                "functions of memcfg.nn.ops, or np.asarray(x) for a constant"
+                f"a tape does not see {name} with {key}={value!r}: use the functions "
+                "of memcfg.nn.ops, or np.asarray(x) for a constant"
             )
-    return result
+    return op(*args[:first], **given)
+
+
+def _equal(value: Any, other: Any) -> bool:
+    """Return whether words or numbers are equal; arrays are not."""
+    return isinstance(value, str | int) and value == other
+
+
+def _parameters(function: Any) -> list[str]:
+    """Return the names of arguments by position; none if they are not known."""
+    try:
+        given = signature(function).parameters.values()
+    except ValueError:  # of some functions in C
+        return []
+    if any(each.kind is each.VAR_POSITIONAL for each in given):
+        return []
+    return [each.name for each in given if each.kind is not each.KEYWORD_ONLY]
 
 
 _BINARY = frozenset({"add", "subtract", "multiply", "divide", "power", "matmul"})
