@@ -119,7 +119,7 @@ def set_kernel_seconds(
         "memcfg.devices.cpu._native.measure_runs", lambda kernel, _: seconds(kernel)
     )
     patch.setattr(
-        "memcfg.devices.cpu._reference.measure_instruction",
+        "memcfg.devices.cpu._array_kernel.measure_instruction",
         lambda kernel, *_: seconds(kernel),
     )
 
@@ -133,7 +133,7 @@ def set_seconds_by_sizes(
         lambda kernel, _: seconds([size for size, _ in kernel.operands]),
     )
     patch.setattr(
-        "memcfg.devices.cpu._reference.measure_instruction",
+        "memcfg.devices.cpu._array_kernel.measure_instruction",
         lambda made, sizes, scratch, pool: seconds([*sizes]),
     )
 
