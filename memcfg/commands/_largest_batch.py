@@ -80,7 +80,7 @@ def largest_batches(
     if needed and not rows:
         least = min(needed.values())
         by = next(name for name, nbytes in needed.items() if nbytes == least)
-        write(f"\nSmallest limit that would do: {exact(least)}, by {by}")
+        write(f"\nThe smallest limit that would do is {exact(least)}, by {by}.")
     return 0 if rows else 1
 
 

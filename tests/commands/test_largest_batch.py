@@ -51,7 +51,7 @@ def test_where_no_sample_fits_the_smallest_limit_is_named(capsys, tmp_path, prog
     code, out = run(capsys, str(tmp_path / "own.memcfg"), *arguments)
     assert code == 1
     (needed,) = re.findall(r"auto: one sample does not fit; it needs (\d+) B", out)
-    least = int(re.search(r"Smallest limit that would do: (\d+) B", out)[1])
+    least = int(re.search(r"smallest limit that would do is (\d+) B", out)[1])
     assert least == int(needed)
     x, y = np.zeros((1, 64), np.float32), np.zeros((1, 64), np.float32)
 
@@ -81,7 +81,7 @@ def test_a_method_that_fits_no_sample_says_so(capsys):
     )
     assert code == 1
     assert "share: one sample does not fit; it needs" in out
-    assert "Smallest limit that would do" in out
+    assert "smallest limit that would do" in out
 
 
 @pytest.mark.parametrize(
