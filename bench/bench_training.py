@@ -1,7 +1,8 @@
 """Time a training step of memcfg and of PyTorch on the CPU, in one run.
 
 Both train with the same optimizer on the same batch with the same number of threads,
-taking turns; each turn starts with untimed steps. PyTorch runs eagerly, once in its
+taking turns, each in a process of its own, where OpenMP's threads wait as each library
+has it; each turn starts with untimed steps. PyTorch runs eagerly, once in its
 default memory format and once channels last, and is represented by the faster of the
 two. Prints ratios (PyTorch's seconds over memcfg's: above 1, memcfg is faster) and
 asserts nothing. With ``--without-onednn`` both do without it, as on an ARM machine:
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
 import statistics
 import sys
@@ -19,15 +21,27 @@ import time
 from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from unittest import mock
 
 import machine
-import torch
-from peers import NETWORKS, random_batch
 
 import memcfg as mc
 from memcfg._core import get_num_threads, set_num_threads
 
+# isort: split
+import torch  # after memcfg's core: the first of them loads OpenMP
+from peers import NETWORKS, random_batch
+
+if TYPE_CHECKING:
+    from multiprocessing.connection import Connection
+
 Step = Callable[[], object]
+
+MEMORY_FORMATS = {
+    "torch": torch.contiguous_format,
+    "torch, channels last": torch.channels_last,
+}
 
 
 def memcfg_step(model: mc.nn.Model, x, y) -> Step:
@@ -84,21 +98,61 @@ def seconds_of(steps: dict[str, Step], repeats: int, seconds: float) -> dict:
     return found
 
 
-def measure(name: str, options: argparse.Namespace) -> dict:
+def take_turns(
+    pipe: Connection, name: str, contender: str, options: argparse.Namespace
+) -> None:
+    """Time a contender's turns until there is no further one."""
+    if options.without_onednn:
+        torch.backends.mkldnn.set_flags(_enabled=False)
+    use_threads(options.threads)
     shape, build, torch_build = NETWORKS[name]
     x, y = random_batch(shape, options.batch_size)
     torch.manual_seed(0)
-    model = build()
-    steps = {
-        "memcfg": memcfg_step(model, x, y),
-        "torch": torch_step(torch_build(), x, y, torch.contiguous_format),
-        "torch, channels last": torch_step(torch_build(), x, y, torch.channels_last),
-    }
-    turns = seconds_of(steps, options.repeats, options.seconds)
-    if model.count_params() != parameter_count(torch_build()):
+    if contender == "memcfg":
+        model: Any = build()
+        step = memcfg_step(model, x, y)
+        step()
+        weights = model.count_params()
+    else:
+        model = torch_build()
+        step = torch_step(model, x, y, MEMORY_FORMATS[contender])
+        weights = parameter_count(model)
+    pipe.send(weights)
+    while pipe.recv():
+        pipe.send(seconds_of({contender: step}, 1, options.seconds)[contender][0])
+
+
+def environment_of(contender: str, options: argparse.Namespace) -> dict[str, str]:
+    """Return the variables that a contender's process sees when it begins."""
+    found = {"OMP_NUM_THREADS": str(options.threads)}
+    if contender != "memcfg":
+        return found | {"GOMP_SPINCOUNT": "300000"}  # GNU OpenMP's own, not memcfg's
+    return found | {"MEMCFG_KERNELS": "blas" if options.without_onednn else "onednn"}
+
+
+def measure(name: str, options: argparse.Namespace) -> dict:
+    spawn = multiprocessing.get_context("spawn")
+    pipes, processes = {}, []
+    for contender in ("memcfg", *MEMORY_FORMATS):
+        pipes[contender], end = spawn.Pipe()
+        process = spawn.Process(
+            target=take_turns, args=(end, name, contender, options), daemon=True
+        )
+        with mock.patch.dict(os.environ, environment_of(contender, options)):
+            process.start()
+        processes.append(process)
+    if len({pipe.recv() for pipe in pipes.values()}) != 1:
         raise SystemExit(f"{name} is not the same network in both libraries")
+    turns: dict[str, list[float]] = {contender: [] for contender in pipes}
+    for _ in range(options.repeats):
+        for contender, pipe in pipes.items():
+            pipe.send(True)
+            turns[contender].append(pipe.recv())
+    for pipe, process in zip(pipes.values(), processes, strict=True):
+        pipe.send(False)
+        process.join()
     medians = {contender: statistics.median(turns[contender]) for contender in turns}
-    peer = min(list(medians)[1:], key=medians.__getitem__)
+    peer = min(MEMORY_FORMATS, key=medians.__getitem__)
     ratios = [b / a for a, b in zip(turns["memcfg"], turns[peer], strict=True)]
     return {
         "network": name,
@@ -137,20 +191,19 @@ def parse(batch_size: int = 64) -> argparse.Namespace:
     return options
 
 
-def do_without_onednn() -> None:
-    """Choose what computes where there is no oneDNN, in both libraries."""
-    os.environ["MEMCFG_KERNELS"] = "blas"
-    torch.backends.mkldnn.set_flags(_enabled=False)
+def use_threads(count: int) -> None:
+    torch.set_num_threads(count)
+    set_num_threads(count)
+    if (torch.get_num_threads(), get_num_threads()) != (count,) * 2:
+        raise SystemExit(f"not both libraries run on {count} threads")
 
 
 def main() -> None:
     options = parse()
-    if options.without_onednn:
-        do_without_onednn()
-    torch.set_num_threads(options.threads)
-    set_num_threads(options.threads)
-    if (torch.get_num_threads(), get_num_threads()) != (options.threads,) * 2:
-        raise SystemExit(f"not both libraries run on {options.threads} threads")
+    use_threads(options.threads)
+    if options.without_onednn:  # for the facts below
+        os.environ["MEMCFG_KERNELS"] = "blas"
+        torch.backends.mkldnn.set_flags(_enabled=False)
     results = [measure(name, options) for name in NETWORKS]
     for result in results:
         mine, theirs = result["seconds"]["memcfg"], result["seconds"][result["peer"]]

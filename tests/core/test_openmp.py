@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import platform
+import sys
 
 import pytest
 
@@ -28,6 +30,25 @@ def test_it_is_gone_after_a_failed_load_too(clean):
     with pytest.raises(ImportError), short_spin():
         raise ImportError
     assert "GOMP_SPINCOUNT" not in os.environ
+
+
+@pytest.mark.parametrize(
+    ("kernels", "system", "spins"),
+    [
+        ("", ("linux", "x86_64"), True),
+        ("onednn", ("linux", "aarch64"), True),
+        ("reference", ("darwin", "arm64"), True),
+        ("blas", ("linux", "x86_64"), False),
+        ("auto", ("linux", "aarch64"), False),
+        ("", ("darwin", "arm64"), False),
+    ],
+)
+def test_beside_the_threads_of_a_blas_none_spins(clean, kernels, system, spins):
+    clean.setenv("MEMCFG_KERNELS", kernels)
+    clean.setattr(sys, "platform", system[0])
+    clean.setattr(platform, "machine", lambda: system[1])
+    with short_spin():
+        assert (int(os.environ["GOMP_SPINCOUNT"]) > 0) == spins
 
 
 @pytest.mark.parametrize("name", NAMES)
