@@ -505,7 +505,10 @@ def _timeline(args: argparse.Namespace) -> int:
         write(result)
     else:
         result.save(args.output)
-        write(f"{result!r} in {args.output}")
+        write(
+            f"{result.title}: peak {format_bytes(result.peak_bytes)}, "
+            f"{len(result.boxes)} boxes; written to {args.output}"
+        )
     return 0
 
 

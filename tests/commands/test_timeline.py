@@ -11,6 +11,7 @@ from training_graphs import chain
 from memcfg import nn
 from memcfg.cli import main
 from memcfg.plan import share
+from memcfg.units import format_bytes
 
 
 @pytest.fixture
@@ -40,8 +41,10 @@ def test_a_network_within_a_limit_becomes_a_page(tmp_path, capsys):
     page = tmp_path / "step.html"
     arguments = ["timeline", "lenet5", "--batch", "8", "--output", str(page)]
     assert main(arguments) == 0
-    assert "MemoryTimeline" in capsys.readouterr().out
+    out = capsys.readouterr().out
     data = data_of(page)
+    assert f"peak {format_bytes(data['peak'])}" in out
+    assert out.rstrip().endswith(f"written to {page}")
     ends = map(sum, zip(data["boxes"]["offset"], data["boxes"]["bytes"], strict=True))
     assert max(ends) == data["peak"]
     assert any("memcfg/models/" in line for line in data["text"])
