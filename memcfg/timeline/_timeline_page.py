@@ -54,9 +54,11 @@ def page_of(timeline: TimelineValues) -> str:
 
 def data_of(timeline: TimelineValues) -> dict[str, Any]:
     """Return what the page draws, as JSON has it; times are nanoseconds."""
-    text, layers, roles, kinds = _Names([""]), _Names([""]), _Names(), _Names()
+    text, layers, roles = _Names([""]), _Names([""]), _Names()
     origins, queues = _Names([""]), _Names()
     events, boxes, copies = timeline.events, timeline.boxes, timeline.copies
+    seen = {each.kind for each in events}
+    kinds = _Names(kind for kind in KINDS if kind in seen)
     clocks = {"planned": _nanoseconds(timeline.planned)}
     if timeline.measured:
         clocks["measured"] = _nanoseconds(timeline.measured)

@@ -80,7 +80,12 @@ def _draw_boxes(axes: Any, picture: Picture) -> None:
                 edgecolors="white",
                 linewidths=0.3,
                 label=label,
-                hatch=None,
+            )
+        )
+        stripes = [each for each, box in zip(corners, own, strict=True) if box.again]
+        axes.add_collection(
+            PolyCollection(
+                stripes, facecolors="none", edgecolors="#ffffffaa", hatch="////", lw=0
             )
         )
         for b in own:
@@ -91,9 +96,10 @@ def _draw_boxes(axes: Any, picture: Picture) -> None:
                 name = b.name if len(b.name) <= letters else f"{b.name[: letters - 1]}…"
                 x, y = b.begin + 0.003 * picture.end, (b.low + b.high) / 2
                 axes.text(x, y, name, fontsize=7, color="white", va="center")
-    axes.legend(
-        loc="upper left", bbox_to_anchor=(1.0, 1.0), fontsize=7, title="at the peak"
-    )
+    again = any(each.again for each in picture.rectangles)
+    title = "at the peak; striped: recomputed" if again else "at the peak"
+    place = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
+    axes.legend(**place, fontsize=7, title=title, title_fontsize=7)
 
 
 def _draw_arrows(axes: Any, picture: Picture) -> None:
@@ -106,7 +112,7 @@ def _draw_arrows(axes: Any, picture: Picture) -> None:
 
 
 def _draw_levels(axes: Any, timeline: TimelineValues, picture: Picture) -> None:
-    levels = [(timeline.peak_bytes, "planned peak", "0.3", ":")]
+    levels = [(timeline.peak_bytes, "predicted peak", "0.3", ":")]
     if timeline.measured_peak_bytes is not None:
         levels.append((timeline.measured_peak_bytes, "measured peak", "#b35900", ":"))
     if timeline.limit_bytes is not None:

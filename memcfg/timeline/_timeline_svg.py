@@ -23,7 +23,8 @@ _LEFT, _RIGHT = 84, 14  # pixels beside the picture
 _WIDTH, _HEIGHT = 900, 330  # of the addresses
 _LIVE, _LANE, _GAP, _AXIS = 72, 16, 24, 24
 _LETTER = 6.3  # pixels of a letter of 11 pixels, on average
-_NAMED = 13, 52  # height and width from which a box shows its name
+_NAMED = 13  # pixels of height from which a box shows its name
+_LEGIBLE = 9  # letters that a shortened name has at least
 _TOLD = 3  # pixels from which a box has a title
 _THIN = 0.4  # pixels of the thinnest bar
 _ARROWS = 80  # the largest are drawn
@@ -33,12 +34,19 @@ _STYLE = (
     "{.memcfg-timeline{color:#e6e8eb;background:#14171b}}"
     "@media print{.memcfg-timeline{color:#000;background:#fff}}</style>"
 )
-_LIMIT = "#d64545"
+_STRIPES = "memcfg-stripes"
+_PATTERN = (
+    f'<defs><pattern id="{_STRIPES}" width="7" height="7" '
+    'patternUnits="userSpaceOnUse"><path d="M-1,8L8,-1M-1,1L1,-1M6,8L8,6" '
+    'stroke="#fff" stroke-opacity=".55" stroke-width="1.6"/></pattern></defs>'
+)
+_LIMIT, _MEASURED = "#d64545", "#d9822b"
+_ON_WHITE = {"currentColor": "#1b1f24", _LIMIT: "#b71c1c", _MEASURED: "#9a4d00"}
 
 
 def svg_of(timeline: TimelineValues, *, alone: bool) -> str:
-    """Return the picture; `alone` is a file, which has colours of its own."""
-    return _Svg(timeline).document(alone=alone)
+    """Return the picture; `alone` is a file, with numbers and colours of its own."""
+    return _Svg(timeline, alone=alone).document()
 
 
 def round_steps(size: float, count: float, *, binary: bool) -> list[float]:
@@ -55,24 +63,26 @@ def round_steps(size: float, count: float, *, binary: bool) -> list[float]:
 class _Svg:
     """The picture of one timeline."""
 
-    def __init__(self, timeline: TimelineValues) -> None:
+    def __init__(self, timeline: TimelineValues, *, alone: bool) -> None:
         self.timeline = timeline
+        self.alone = alone
         self.picture: Picture = picture_of(timeline, _WIDTH, _HEIGHT)
         self.numbers = _wrapped(
             [f"{label}: {value}" for label, value in timeline.numbers().items()],
             separator=" · ",
         )
         self.keys = self._legend()
-        self.top = 30 + 16 * len(self.numbers) + 17 * (1 + self.keys[-1][1]) + 8
+        self.head = 30 + 16 * len(self.numbers) if alone else 4
+        self.top = self.head + 17 * (1 + self.keys[-1][1]) + 8
         self.live = self.top + _HEIGHT + _GAP
         self.lanes = self.live + _LIVE + _GAP
         self.bottom = self.lanes + _LANE * (1 + len(self.picture.lanes))
 
-    def document(self, *, alone: bool) -> str:
+    def document(self) -> str:
         """Return the picture as an element."""
         width, height = _LEFT + _WIDTH + _RIGHT, self.bottom + _AXIS
         head = 'style="max-width:100%;height:auto;color:inherit" '
-        if alone:
+        if self.alone:
             head = 'xmlns="http://www.w3.org/2000/svg" class="memcfg-timeline" '
         shapes = "".join(self._shapes())
         return (
@@ -80,22 +90,24 @@ class _Svg:
             f'viewBox="0 0 {width} {height}" role="img" '
             f'aria-label="{as_html(self.timeline.title)}" font-size="11" '
             'font-family="Helvetica, Arial, sans-serif" fill="currentColor">'
-            f"{_STYLE if alone else ''}{shapes}</svg>\n"
+            f"{_STYLE if self.alone else ''}{_PATTERN}{shapes}</svg>\n"
         )
 
     def _shapes(self) -> Iterator[str]:
-        yield _text(_LEFT, 20, self.timeline.title, more='font-size="14"')
-        for row, words in enumerate(self.numbers):
+        if self.alone:
+            yield _text(_LEFT, 20, self.timeline.title, more='font-size="14"')
+        for row, words in enumerate(self.numbers if self.alone else ()):
             yield _text(_LEFT, 40 + 16 * row, words, more='fill-opacity=".75"')
-        at = 36 + 16 * len(self.numbers)
         for left, row, words, colour in self.keys:
-            y = at + 17 * row
+            y = self.head + 6 + 17 * row
             yield f'<rect x="{left}" y="{y}" width="10" height="10" fill="{colour}"/>'
             yield _text(left + 14, y + 9, words)
         yield from self._grid()
         for each in self.picture.rectangles:
             yield self._box(each)
         yield from self._arrows()
+        for each in self.picture.rectangles:
+            yield self._name(each)
         yield from self._levels()
         yield from self._curve()
         yield from self._queues()
@@ -112,7 +124,7 @@ class _Svg:
             made.append((left, row, words, colour))
             left += wide
         if any(each.again for each in self.picture.rectangles):
-            made.append((left, row, "dashed: recomputed", "none"))
+            made.append((left, row, "striped: recomputed", "none"))
         return made or [(_LEFT, 0, "nothing was allocated", "none")]
 
     def _x(self, seconds: float) -> float:
@@ -140,28 +152,40 @@ class _Svg:
             return "measured"
         return "planned" if self.timeline.planned[-1:] > (0.0,) else "events"
 
-    def _box(self, box: Rectangle) -> str:
+    def _place(self, box: Rectangle) -> tuple[float, float, float, float]:
+        """Return left, top, width and height in pixels."""
         x, y = self._x(box.begin), self._y(box.high)
-        wide = max(self._x(box.end) - x, 0.5)
-        high = max(self._y(box.low) - y, 0.5)
+        return x, y, max(self._x(box.end) - x, 0.5), max(self._y(box.low) - y, 0.5)
+
+    def _box(self, box: Rectangle) -> str:
+        x, y, wide, high = self._place(box)
         place = f'x="{x:.1f}" y="{y:.1f}" width="{wide:.1f}" height="{high:.1f}"'
         look = f'fill="{self.picture.colours[box.role]}"'
+        stripes = f'<rect {place} fill="url(#{_STRIPES})"/>' if box.again else ""
         if wide > 3 and high > 3:
-            dashes = ' stroke-dasharray="3 2"' if box.again else ""
-            look += f' stroke="#fff" stroke-width="{1.5 if box.again else 0.5}"{dashes}'
+            look += ' stroke="#fff" stroke-width=".5"'
         if not box.name or wide < _TOLD or high < _TOLD:
-            return f"<rect {place} {look}/>"
+            return f"<rect {place} {look}/>{stripes}"
         size = format_bytes(box.high - box.low)
         again = ", recomputed" if box.again else ""
         title = as_html(f"{box.name}: {size}, {box.role}{again}")
-        shown = f"<rect {place} {look}><title>{title}</title></rect>"
-        if high >= _NAMED[0] and wide >= _NAMED[1]:
-            name = shorten(box.name, int((wide - 8) / _LETTER))
-            middle = y + high / 2 + 4
-            shown += _text(
-                x + 4, middle, name, more='fill="#fff" pointer-events="none"'
-            )
-        return shown
+        stripes = stripes.replace("/>", ' pointer-events="none"/>')
+        return f"<rect {place} {look}><title>{title}</title></rect>{stripes}"
+
+    def _name(self, box: Rectangle) -> str:
+        """Return the name in a box, over arrows and stripes on a plate."""
+        x, y, wide, high = self._place(box)
+        name = shorten(box.name, int((wide - 8) / _LETTER))
+        if not name or high < _NAMED or (len(name) < _LEGIBLE and name != box.name):
+            return ""
+        middle = y + high / 2
+        plate = (
+            f'<rect x="{x + 2:.1f}" y="{middle - 6:.1f}" height="12" '
+            f'width="{min(_LETTER * len(name) + 4, wide - 4):.1f}" '
+            f'fill="{self.picture.colours[box.role]}" pointer-events="none"/>'
+        )
+        look = 'fill="#fff" pointer-events="none"'
+        return plate + _text(x + 4, middle + 4, name, more=look)
 
     def _arrows(self) -> Iterator[str]:
         arrows = sorted(
@@ -188,12 +212,12 @@ class _Svg:
         """Draw the limit and the peaks, and then their names, below the lines."""
         timeline = self.timeline
         peak, measured = timeline.peak_bytes, timeline.measured_peak_bytes
-        what = "peak, planned and measured" if measured == peak else "planned peak"
+        what = "peak, predicted and measured" if measured == peak else "predicted peak"
         what = "most bytes in use" if timeline.is_recorded else what
         levels = [(peak, what, "currentColor", "2 3")]
         if measured not in (None, peak):
             assert measured is not None
-            levels.append((measured, "measured peak", "#d9822b", "2 3"))
+            levels.append((measured, "measured peak", _MEASURED, "2 3"))
         limit = timeline.limit_bytes
         if limit is not None:
             levels.append((limit, "limit", _LIMIT, "7 4"))
@@ -215,9 +239,9 @@ class _Svg:
             right = _LEFT + _WIDTH - 4
             yield (
                 f'<rect x="{right - wide:.1f}" y="{at - 11:.1f}" width="{wide:.1f}" '
-                'height="14" fill="#808890" rx="3"/>'
+                'height="14" fill="#fff" fill-opacity=".9" rx="3"/>'
             )
-            shown = "#fff" if colour == "currentColor" else "#ffd9d9"
+            shown = _ON_WHITE.get(colour, colour)
             yield _text(right - 4, at, words, "end", f'fill="{shown}"')
 
     def _curve(self) -> Iterator[str]:
@@ -226,7 +250,7 @@ class _Svg:
         top = max(self.picture.top, 1)
         curves = [([event.live_bytes for event in timeline.events], "#4b8bd6")]
         if timeline.measured_bytes:
-            curves.append(([*timeline.measured_bytes], "#d9822b"))
+            curves.append(([*timeline.measured_bytes], _MEASURED))
         yield _text(_LEFT, self.live - 5, "bytes in use", more='fill-opacity=".75"')
         for number, (values, colour) in enumerate(curves):
             corners = steps_of(self.picture.times, values, _WIDTH)
@@ -254,7 +278,8 @@ class _Svg:
         """Draw the ops by phase, and a lane a queue."""
         words = "events" if self.timeline.is_recorded else "compute"
         yield _text(_LEFT - 7, self.lanes + 12, words, "end")
-        kinds = dict.fromkeys(event.kind for event in self.timeline.events)
+        seen = {event.kind for event in self.timeline.events}
+        kinds = [kind for kind in KINDS if kind in seen]
         right = _LEFT + _WIDTH - sum(_LETTER * len(kind) + 26 for kind in kinds)
         for kind in kinds:
             y = self.lanes - 13

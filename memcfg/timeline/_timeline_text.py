@@ -31,6 +31,7 @@ _LETTERS = {
     "encoded": "E",
 }
 _LARGEST = 5  # boxes that are listed
+_AGAIN = "small letters: recomputed"
 
 
 def text_of(timeline: TimelineValues) -> str:
@@ -54,10 +55,7 @@ def text_of(timeline: TimelineValues) -> str:
         *head,
         "",
         *_map(timeline, letters),
-        paragraph(
-            "  ",
-            ", ".join(f"{letter} {role}" for role, letter in letters.items()).split(),
-        ),
+        paragraph("  ", _legend(timeline, letters)),
         "",
         paragraph(
             "  ",
@@ -66,11 +64,28 @@ def text_of(timeline: TimelineValues) -> str:
         ),
         *(
             f"    {format_bytes(box.nbytes):>10}  {shorten(box.name, width() - 40)}, "
-            f"{box.role}"
+            f"{_spoken(timeline, box.role)}"
             for box in there[:_LARGEST]
         ),
     ]
     return writable("\n".join(line.rstrip() for line in lines))
+
+
+def _legend(timeline: TimelineValues, letters: dict[str, str]) -> list[str]:
+    """Return the words that say what each letter is, which a line does not split."""
+    said = [f"{letter} {_spoken(timeline, role)}" for role, letter in letters.items()]
+    if any(map(_is_again, timeline.boxes)):
+        said.append(_AGAIN)
+    return [f"{each}," for each in said[:-1]] + said[-1:]
+
+
+def _spoken(timeline: TimelineValues, role: str) -> str:
+    """Return a role as words; the tag of a resource stays as it is."""
+    return role if timeline.is_recorded else role.replace("_", " ")
+
+
+def _is_again(box: Box) -> bool:
+    return box.origin == "recomputed"
 
 
 def peak_event(timeline: TimelineValues) -> int:
@@ -126,15 +141,18 @@ def _fill(
     top: int,
     letters: dict[str, str],
 ) -> None:
-    """Write the role that has most of each cell of a column."""
+    """Write the letter of what has most of each cell of a column.
+
+    It is that of the role, and small for a tensor that was recomputed.
+    """
     size = top / _ROWS
     shares: list[dict[str, float]] = [{} for _ in range(_ROWS)]
     for box in there:
         first, last = box.offset / size, (box.offset + box.nbytes) / size
+        letter = letters[box.role].lower() if _is_again(box) else letters[box.role]
         for row in range(int(first), min(int(last), _ROWS - 1) + 1):
             part = min(last, row + 1) - max(first, row)
-            shares[row][box.role] = shares[row].get(box.role, 0.0) + part
+            shares[row][letter] = shares[row].get(letter, 0.0) + part
     for row, share in enumerate(shares):
         if share and sum(share.values()) > 0.25:
-            role = max(share, key=share.__getitem__)
-            cells[_ROWS - 1 - row][column] = letters[role]
+            cells[_ROWS - 1 - row][column] = max(share, key=share.__getitem__)

@@ -22,9 +22,11 @@ function inBytes(n) {
   while (n >= 1024 && at < 3) { n /= 1024; at++; }
   return n.toFixed(n < 10 ? 2 : n < 100 ? 1 : 0) + " " + units[at];
 }
+const spoken = (role) => data.recorded ? role : role.replaceAll("_", " ");
 const exact = (n) => inBytes(n) + (n < 1024 ? "" : " (" + n.toLocaleString("en") + " B)");
 
 function inTime(ns, step = 0) {
+  if (ns === 0 && !step) return "0 s";
   const size = Math.max(Math.abs(ns), step);
   const [unit, by] = size >= 1e9 ? ["s", 1e9] : size >= 1e6 ? ["ms", 1e6] : size >= 1e3 ? ["µs", 1e3] : ["ns", 1];
   const digits = step ? Math.max(0, Math.ceil(-Math.log10(step / by) - 1e-9)) : ns / by < 10 ? 2 : ns / by < 100 ? 1 : 0;
@@ -34,7 +36,7 @@ function inTime(ns, step = 0) {
 function shorten(words, width) {  // keeps both ends, as names end in what tells them apart
   const fits = Math.floor(width / pen.measureText("0").width);
   if (words.length <= fits) return words;
-  if (fits < 4) return "";
+  if (fits < 9) return "";  // fewer letters say nothing
   const head = Math.ceil((fits - 1) / 2);
   return words.slice(0, head) + "…" + words.slice(words.length - (fits - 1 - head));
 }
@@ -135,9 +137,9 @@ function drawGrid(c) {
   for (let y = Math.ceil(view.y0 / step) * step; y <= view.y1; y += step) {
     const at = Math.round(py(y)) + 0.5;
     rule(LEFT, at, end, at, c.grid);
-    if (at > TOP + 4) pen.fillText(inBytes(y), LEFT - 7, at);
+    if (at > TOP + 14) pen.fillText(inBytes(y), LEFT - 7, at);
   }
-  step = nice(view.x1 - view.x0, Math.max(shape.wide / 110, 1), 10);
+  step = nice(view.x1 - view.x0, Math.max(shape.wide / 90, 2), 10);
   if (state.axis === "ops") step = Math.max(1, step);
   pen.textAlign = "center";
   for (let x = Math.ceil(view.x0 / step) * step; x <= view.x1; x += step) {
@@ -225,7 +227,7 @@ function label(words, x, y, colour, c, align = "right") {  // on a plate, so tha
 
 function drawLevels(c) {  // the limit and the peaks, over the addresses
   const end = shape.width - RIGHT, same = data.measuredPeak === data.peak;
-  const levels = [[data.peak, (data.recorded ? "most bytes in use: " : same ? "peak, planned and measured: " : "planned peak: ") + inBytes(data.peak), c.soft]];
+  const levels = [[data.peak, (data.recorded ? "most bytes in use: " : same ? "peak, predicted and measured: " : "predicted peak: ") + inBytes(data.peak), c.soft]];
   if (data.measuredPeak !== null && !same) levels.push([data.measuredPeak, "measured peak: " + inBytes(data.measuredPeak), c.measured]);
   if (data.limit !== null) levels.push([data.limit, "limit: " + inBytes(data.limit), c.limit]);
   const used = [];
@@ -319,7 +321,7 @@ function rowsOf(b) {
   const from = boxes.begin[b], to = boxes.end[b], times = data.clocks[state.clock];
   const rows = [["size", exact(boxes.bytes[b]) + (boxes.requested[b] ? ", of which used " + boxes.requested[b].toLocaleString("en") + " B" : "")]];
   if (data.places) rows.push(["address", hex(boxes.offset[b])]);
-  rows.push(["role", data.roles[boxes.role[b]] + (boxes.origin[b] ? ", " + data.origins[boxes.origin[b]] : "")]);
+  rows.push(["role", spoken(data.roles[boxes.role[b]]) + (boxes.origin[b] ? ", " + data.origins[boxes.origin[b]] : "")]);
   for (const [name, column] of [["type", boxes.form], ["op", boxes.op], ["layer", boxes.layer], ["line", boxes.line]]) {
     const words = name === "layer" ? data.layers[column[b]] : text[column[b]];
     if (words) rows.push([name, words]);
@@ -428,7 +430,7 @@ function keepEvents(change) {  // the same events stay in view when the axis cha
 function legend() {
   const atPeak = new Map(), most = events.live.indexOf(events.live.reduce((a, b) => Math.max(a, b), 0));
   for (let b = 0; b < BOXES; b++) if (boxes.begin[b] <= most && most < boxes.end[b]) atPeak.set(group(b), (atPeak.get(group(b)) || 0) + boxes.bytes[b]);
-  const names = state.by === "role" ? data.roles : data.layers, tints = colours();
+  const names = state.by === "role" ? data.roles.map(spoken) : data.layers, tints = colours();
   const order = [...atPeak].sort((a, b) => b[1] - a[1]), rest = order.splice(12);
   $("keys").replaceChildren();
   for (const [key, nbytes] of order) {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from data_parallel import Overlapping, data_parallel
 from hypothesis import given, settings
@@ -13,6 +14,7 @@ from swapping import Swapping
 from timelines import alive, held, overlaps
 from training_graphs import random_step, unit_chain
 
+from memcfg import nn
 from memcfg.errors import InfeasiblePlanError
 from memcfg.graph import Builder
 from memcfg.plan import (
@@ -119,6 +121,23 @@ def test_arrows_lead_from_the_old_box_of_a_tensor_to_the_new_one():
         assert (out.queue, back.queue) == ("host out", "host in")
         assert out.name == back.name == timeline.boxes[arrow.target].name
         assert (out.box, back.box) == (arrow.source, arrow.target)
+
+
+def test_what_is_recomputed_in_place_is_recomputed():
+    model = nn.Sequential(
+        [nn.Input((8, 8, 2))]
+        + [nn.Conv2D(2, 3, padding="same", activation="relu") for _ in range(8)]
+        + [nn.GlobalAvgPool2D()]
+    )
+    model.compile("sgd", "mse", memory=sqrt_checkpoint())
+    model.train_on_batch(np.zeros((4, 8, 8, 2)), np.zeros((4, 2)))
+    timeline = model.memory_timeline()
+    again = [event.name for event in timeline.events if event.again]
+    back = [box for box in timeline.boxes if box.origin == "recomputed"]
+    assert len(again) == 8
+    assert sorted(box.op for box in back) == sorted(again)
+    assert {box.name for box in back} >= {"conv2d/relu", "conv2d/conv2d"}
+    assert [timeline.boxes[arrow.target] for arrow in timeline.arrows] == back
 
 
 def test_a_box_knows_its_layer_its_line_and_its_op():

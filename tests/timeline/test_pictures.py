@@ -95,10 +95,10 @@ def test_the_limit_and_the_peak_are_named():
     plan = share()(graph, 2**22)
     svg = memory_timeline(graph, plan).to_svg()
     assert "limit 4.00 MiB" in svg
-    assert "planned peak 2.00 MiB" in svg
+    assert "predicted peak 2.00 MiB" in svg
     assert "(above)" in svg  # it is out of the picture
     measured = memory_timeline(graph, plan, measured_peak_bytes=plan.peak_bytes)
-    assert "peak, planned and measured 2.00 MiB" in measured.to_svg()
+    assert "peak, predicted and measured 2.00 MiB" in measured.to_svg()
 
 
 def test_a_notebook_gets_a_picture_without_scripts():

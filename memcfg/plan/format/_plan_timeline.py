@@ -190,6 +190,7 @@ class _Follower(Usage):
         self._latest: dict[int, int] = {}  # tensor -> its latest box
         self._before: dict[int, int] = {}  # box -> the tensor's box before it
         self._in_place: set[int] = set()
+        self._again: set[int] = set()  # recomputed; in bytes that their source has yet
         self._lag = 0  # 1 while an encoding ends, which is read until then
         self._runs: set[int] = set()  # ops that have been computed
         self._sent: dict[tuple[int, str], int] = {}  # tensor, tier -> latest copy out
@@ -221,6 +222,9 @@ class _Follower(Usage):
             if number in self._latest:
                 self._before[at] = self._latest[number]
             self._latest[number] = at
+            if number in self._again:
+                self._again.remove(number)
+                self._come_back(number, "recomputed")
 
     def _close(self, key: tuple[str, int]) -> int:
         self._ends[self._open_boxes.pop(key)] = len(self.events) + self._lag
@@ -268,7 +272,10 @@ class _Follower(Usage):
         op, again = self.graph.ops[action.op], action.op in self._runs
         self._runs.add(action.op)
         for tensor in op.outputs if again else ():
-            self._come_back(tensor, "recomputed")
+            if ("tensor", tensor) in self.buffers:
+                self._come_back(tensor, "recomputed")
+            else:
+                self._again.add(tensor)
         if isinstance(action, Start):
             return
         if action.scratch_offset is not None:
