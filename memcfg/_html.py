@@ -53,9 +53,15 @@ def as_html(text: str, letters: int = _LETTERS) -> str:
     return escape(shown)
 
 
-def report(title: str, sections: Iterable[Section], picture: str = "") -> str:
-    """Return a report; pictures are below their section's heading, or at the end."""
-    parts = [f"<strong>{as_html(title)}</strong>"]
+def report(
+    title: str,
+    sections: Iterable[Section],
+    picture: str = "",
+    before: Iterable[str] = (),
+) -> str:
+    """Return a report; the picture is at its end, and other lines before its title."""
+    parts = [f"<div>{as_html(line)}</div>" for line in before]
+    parts.append(f"<strong>{as_html(title)}</strong>")
     for heading, rows in sections:
         parts.append(_heading(heading))
         made = [_row(row) for row in rows[:_ROWS]]
@@ -116,7 +122,7 @@ def lines(series: Mapping[str, Sequence[float]]) -> str:
             f'<polyline points="{points}" fill="none" stroke-width="2" '
             f'stroke="{_colour(number)}"/>'
         )
-    return _picture(shapes, list(series), f"from {low:.4g} to {high:.4g}")
+    return _picture(shapes, list(series), f"lowest {low:.4g}, highest {high:.4g}")
 
 
 def _picture(shapes: Sequence[str], kinds: Sequence[str], words: str) -> str:

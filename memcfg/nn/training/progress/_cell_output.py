@@ -72,10 +72,9 @@ class CellOutput:
     def _shown(self) -> dict[str, str]:
         hidden = self._count - len(self._past)
         past = [*([f"{hidden} before"] if hidden else []), *self._past]
-        rows = [Row("", "", (line,)) for line in past]
-        if self._memory is not None:
-            rows.append(_memory_row(self._memory))
-        picture = report(self._line, [Section("", rows)], self._curve())
+        rows = [] if self._memory is None else [_memory_row(self._memory)]
+        sections = [Section("", rows)]
+        picture = report(self._line, sections, self._curve(), before=past)
         return {"text/plain": "\n".join([*past, self._line]), "text/html": picture}
 
     def _curve(self) -> str:
