@@ -163,6 +163,9 @@ class InfeasiblePlanError(ResourceExhaustedError):
         What was being planned.
     smallest_limit_bytes : int
         The smallest limit for which the requested method has a plan.
+    micro_batch_limit_bytes : int or None, default None
+        The smallest limit within which the batch can be divided into micro-batches of
+        one sample; None if it cannot be divided, or that is not known.
     lower_bound_bytes : int
         A bound below which no method can run the graph.
     is_smallest : bool, default True
@@ -191,6 +194,7 @@ class InfeasiblePlanError(ResourceExhaustedError):
     _fields = (
         *ResourceExhaustedError._fields,
         "smallest_limit_bytes",
+        "micro_batch_limit_bytes",
         "lower_bound_bytes",
         "is_smallest",
         "program",
@@ -206,6 +210,7 @@ class InfeasiblePlanError(ResourceExhaustedError):
         *,
         smallest_limit_bytes: int,
         lower_bound_bytes: int,
+        micro_batch_limit_bytes: int | None = None,
         is_smallest: bool = True,
         program: str = "",
         largest_batch: int | None = None,
@@ -215,6 +220,7 @@ class InfeasiblePlanError(ResourceExhaustedError):
         **fields: Any,
     ) -> None:
         self.smallest_limit_bytes = smallest_limit_bytes
+        self.micro_batch_limit_bytes = micro_batch_limit_bytes
         self.lower_bound_bytes = lower_bound_bytes
         self.is_smallest = is_smallest
         self.program = program
@@ -232,21 +238,33 @@ class InfeasiblePlanError(ResourceExhaustedError):
         hint : str
             A sentence, which comes last.
         """
+        return self._with(hint=f"{self.hint}\n{hint}" if self.hint else hint)
+
+    def _with(self, **changes: Any) -> InfeasiblePlanError:
+        """Return the same error with other values of some attributes."""
         fields = {name: getattr(self, name) for name in self._fields}
-        fields["hint"] = f"{self.hint}\n{hint}" if self.hint else hint
-        return type(self)(self.message, **fields)
+        return type(self)(self.message, **(fields | changes))
 
     def _text(self) -> str:
-        limit = exact(self.smallest_limit_bytes)
         lines = [
             super()._text(),
-            f"The smallest limit that would do is {limit}."
-            if self.is_smallest
-            else f"A limit of {limit} would do, and a smaller one may.",
+            self._enough(),
             f"Lower bound for any policy: {exact(self.lower_bound_bytes)}.",
             *self._ways_out(),
         ]
         return "\n".join(lines)
+
+    def _enough(self) -> str:
+        """Return what limits would do, in a sentence."""
+        limit, parts = exact(self.smallest_limit_bytes), self.micro_batch_limit_bytes
+        if parts is not None and parts < self.smallest_limit_bytes:
+            return (
+                f"The smallest limit that would do is {exact(parts)}, in micro-batches "
+                f"of one sample;\nthe whole batch at once needs {limit}."
+            )
+        if self.is_smallest:
+            return f"The smallest limit that would do is {limit}."
+        return f"A limit of {limit} would do, and a smaller one may."
 
     def _ways_out(self) -> Iterator[str]:
         """Return advice on other settings and the limits that they need."""

@@ -957,7 +957,7 @@ class Session:
         if whole.kind in self._unplanned:
             return self._ways_out(error, whole, training, promised, began)
         missing = error.smallest_limit_bytes - (error.limit_bytes or 0)
-        reason = ""
+        reason, least = "", None
         for step in self._on_oom.own:
             if step == "micro_batch":
                 spec = self._spec_for(training)
@@ -968,10 +968,10 @@ class Session:
                 if not reason and self._divide(whole, missing, promised):
                     return None
                 if not reason:
-                    reason = "not even one sample fits with its accumulators"
+                    reason = "not even one sample fits"
+                    if whole.kind == "train":
+                        reason += " with its accumulators"
                     least = self._least_in_parts(whole, promised)
-                    if least is not None:
-                        reason += f", which need a limit of {exact(least)}"
             elif step not in self._taken and self._take(step, whole):
                 kind = step if step == "mixed_bfloat16" else "replan"
                 name = "auto" if step == "replan" else name_of(step)
@@ -985,6 +985,7 @@ class Session:
         refusal = self._ways_out(error, whole, training, promised, began)
         if reason:
             refusal = refusal.with_hint(f"Micro-batches cannot be used: {reason}.")
+            refusal = refusal._with(micro_batch_limit_bytes=least)
         return refusal
 
     def _divide(self, whole: ProgramKey, missing: int, promised: int) -> bool:
