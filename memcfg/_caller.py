@@ -40,7 +40,13 @@ def line_outside() -> str:
 
 
 def shown_path(path: str) -> str:
-    """Return a path below the working folder, or below memcfg's, without these."""
+    """Return a path below the working folder, or below memcfg's, without these.
+
+    A notebook's cell is ``In[number]``, as in its tracebacks.
+    """
+    shell = "IPython" in sys.modules and sys.modules["IPython"].get_ipython()
+    if shell and (cell := getattr(shell.compile, "_filename_map", {}).get(path)):
+        return f"In[{cell}]"
     try:
         here = os.path.join(os.getcwd(), "")
     except OSError:  # the folder is gone

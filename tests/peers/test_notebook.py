@@ -29,6 +29,7 @@ x, y = np.ones((64, 4), "float32"), np.zeros(64, "int32")
     "report": "model.memory_report()",
     "plan": "model.memory_plan",
     "history": "history",
+    "lines": "print({box.line for box in model.memory_timeline().boxes} - {''})",
     "absent": "from memcfg.nn.layers import MaxNumBoundingBoxes",
     "too much": """
 mc.config.set_memory_limit("CPU:0", "1KiB")
@@ -93,6 +94,11 @@ def test_reports_are_shown_as_html_and_as_text(outputs, name):
     (shown,) = outputs[name]
     assert "<" in shown.data["text/html"]
     assert shown.data["text/plain"]
+
+
+def test_a_line_of_the_users_program_is_that_of_a_cell(outputs):
+    (lines,) = texts(outputs["lines"])
+    assert lines.strip() == "{'In[1]:4'}"
 
 
 def test_errors_say_what_to_do(outputs):

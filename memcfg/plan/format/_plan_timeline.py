@@ -109,6 +109,8 @@ def memory_timeline(
     if plan.summary is not None and plan.summary.chosen_by:
         shown["method"] += f", chosen by {plan.summary.chosen_by}"
     shown["planned time"] = _seconds(max((s.end for s in schedule), default=0.0))
+    if graph.times == "nominal":
+        shown["planned time"] += " on a nominal processor"
     if measured:
         shown["measured time"] = _seconds(max(s.end for s in measured))
     return MemoryTimeline(
