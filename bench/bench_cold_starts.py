@@ -107,13 +107,15 @@ def of_keras() -> Contender:
 
 def of_compile() -> Contender:
     import torch
+    from peers import torch_residual_network
+    from zoo_peers import NETWORKS
 
     if len(os.sched_getaffinity(0)) != torch.get_num_threads():
         raise SystemExit("PyTorch does not run on all cores")
 
     def module(name: str) -> Any:
-        from zoo_peers import NETWORKS
-
+        if name == "residual digits":
+            return torch_residual_network()
         return NETWORKS[name].torch_build()
 
     def step(model: Any, x: np.ndarray, y: np.ndarray) -> float:
