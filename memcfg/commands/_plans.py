@@ -161,8 +161,8 @@ def _add_ranks(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--shard",
-        choices=("none", *SHARDINGS),
-        help="what the ranks divide (default: each way in turn)",
+        choices=("none", *SHARDINGS, "auto"),
+        help="what the ranks divide; auto, the default: each way in turn",
     )
     parser.add_argument(
         "--link",
