@@ -43,6 +43,7 @@ from memcfg.plan import (
 )
 from memcfg.timeline import SUFFIXES
 from memcfg.units import exact, format_bytes, parse_share
+from memcfg.workspaces import gc
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -160,8 +161,8 @@ def _add_ranks(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument(
         "--shard",
-        choices=("none", *SHARDINGS),
-        help="what the ranks divide (default: each way in turn)",
+        choices=("none", *SHARDINGS, "auto"),
+        help="what the ranks divide; auto, the default: each way in turn",
     )
     parser.add_argument(
         "--link",
@@ -330,7 +331,8 @@ def _plan_ranks(args: argparse.Namespace, task: Task | OwnTask) -> int:
             model = task.model()
         else:
             model = task.model(batch_statistics="micro")
-        with shown("planning"):
+        # Looking for cycles, of which there are few, takes a seventh of the time.
+        with shown("planning"), gc.paused():
             found = estimate(
                 model,
                 args.ranks,

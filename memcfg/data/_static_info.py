@@ -33,7 +33,7 @@ class StaticInfo:
     endless: bool
     spec: Any  # of an element; None: not known without running a pass
     sizes: tuple[int, ...]  # batch sizes, the full one first; empty: not known
-    blocks: int  # min. batches alive at a time, including the reader's
+    blocks: int  # min. batches alive at a time on a device, with the reader's
     shuffled: int = 0  # samples in the buffers of shuffles
     numbers: int = 0  # row numbers in the buffers of shuffles
 
@@ -44,7 +44,7 @@ class StaticInfo:
 
     @property
     def buffer_size(self) -> int:
-        """Number of batches that wait in the prefetch buffer."""
+        """Number of batches that wait in the prefetch buffer of a device."""
         return max(0, self.blocks - _FIRST - SPARE)
 
 
@@ -85,7 +85,9 @@ def _blocks(node: Node) -> int:
     assert isinstance(node, Prefetch)
     if node.buffer_size == 0:
         return 0
-    waiting = 1 if node.buffer_size == AUTOTUNE else node.buffer_size
+    waiting = 1
+    if node.buffer_size != AUTOTUNE:
+        waiting = -(-node.buffer_size // max(1, len(node.resources)))
     return _FIRST + waiting + SPARE
 
 

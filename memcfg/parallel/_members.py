@@ -127,7 +127,8 @@ class Members:
     def fail(self, member: Member, error: BaseException) -> None:
         """End the collectives of all, now and later."""
         self.is_broken = True
-        member.communicator.fail(f"{type(error).__name__}: {error}")
+        what = f"{type(error).__name__}: {error}".rstrip(": ")
+        member.communicator.fail(f"rank {member.communicator.rank} failed: {what}")
 
     @contextmanager
     def renewed(self) -> Iterator[None]:

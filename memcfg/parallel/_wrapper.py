@@ -18,6 +18,7 @@ from memcfg.data import (
     Dataset,
     DataSetIterator,
 )
+from memcfg.data.ops._prefetch import Prefetch
 from memcfg.nn import Model
 from memcfg.nn._argument_checks import integer, real
 from memcfg.nn._random import next_seed
@@ -45,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from typing import Self
 
+    from memcfg.memory import Pool
     from memcfg.nn.callbacks import History
     from memcfg.nn.training._compile_config import CompileConfig
     from memcfg.ops import Communicator
@@ -76,7 +78,8 @@ class ParallelWrapper:
         0). Under MPI, each process is a worker, and this is not used.
     prefetch_buffer : int, default 2
         Batches of a `memcfg.data.Dataset` or `memcfg.data.DataSetIterator` that a
-        thread reads ahead for all workers. With 0 an iterator is read when a batch is
+        thread reads ahead for each device of the workers, into a ring of blocks in its
+        memory; batches lie in these in turn. With 0 an iterator is read when a batch is
         needed, and a dataset as it says itself. Arrays are read in place, and of other
         iterables `Model.fit` reads two batches ahead.
     averaging_frequency : int, default 1
@@ -515,13 +518,20 @@ class ParallelWrapper:
 
     def _read_ahead(self, x: Any) -> Any:
         """Return batches that a thread reads ahead, as `prefetch_buffer` says."""
+        pools = self._pools()
+        waiting = self._prefetch * len(pools)
         if isinstance(x, Dataset):
-            return x.prefetch(self._prefetch) if self._prefetch else x
-        if isinstance(x, DataSetIterator) and not self._prefetch:
+            return x._then(Prefetch, waiting, "prefetch", pools) if waiting else x
+        if isinstance(x, DataSetIterator) and not waiting:
             return AsyncShieldDataSetIterator(x)
         if isinstance(x, DataSetIterator) and x.async_supported:
-            return AsyncDataSetIterator(x, self._prefetch, resource=self.model._pool())
+            return AsyncDataSetIterator(x, waiting, resource=pools)
         return x
+
+    def _pools(self) -> tuple[Pool, ...]:
+        """Return the memory for batches of each device of this process."""
+        devices = map(config.logical_device, dict.fromkeys(self._devices))
+        return tuple(each.host_pool for each in devices) or (self.model._pool(),)
 
     @contextmanager
     def _threads(self) -> Iterator[None]:

@@ -59,6 +59,14 @@ def test_one_way_as_json(capsys, tmp_path):
     assert "parameters" in out
 
 
+def test_each_way_is_planned_by_default_and_as_auto(capsys):
+    words = ["lenet5", "--ranks", "2", "--batch", "2", "--device-memory", "1KiB"]
+    _, wanted = run(capsys, *words)
+    _, found = run(capsys, *words, "--shard", "auto")
+    assert found == wanted
+    assert "parameters" in found
+
+
 def test_a_batch_has_a_sample_for_each_rank(capsys):
     code, out = run(capsys, "lenet5", "--ranks", "100", "--shard", "none")
     assert code == 0

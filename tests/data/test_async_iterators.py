@@ -92,6 +92,24 @@ def numbers(iterator) -> list[int]:
 # DL4J's behaviours, under their numbers in its tests.
 
 
+def test_batches_lie_in_a_ring_of_each_resource_in_turn():
+    """Each has its part of the four batches that wait, and two blocks more."""
+    pools = [memory.Pool(limit="1MiB") for _ in range(2)]
+    block = 256  # bytes of a batch
+    with AsyncDataSetIterator(Base(100), 4, resource=pools) as iterator:
+        for number, batch in enumerate(iterator):
+            assert (batch.features == number).all()
+            del batch
+            if number > 6:
+                held = [pool.stats().current_bytes for pool in pools]
+                assert held == 2 * [(4 // 2 + 2) * block]
+            if number > 50:
+                break
+    assert [pool.stats().current_bytes for pool in pools] == [0, 0]
+    with pytest.raises(ValueError, match="resource is empty"):
+        AsyncDataSetIterator(Base(3), resource=[])
+
+
 @BOTH
 @pytest.mark.parametrize("buffer_size", range(2, 9))
 def test_a1_all_items_come(kind, buffer_size, pool):

@@ -267,8 +267,11 @@ def test_an_error_is_the_models_and_of_its_request_alone(mode, workers):
                 inference.output(rows(3, 5))
             assert str(raised.value) == str(own.value)
         for wrong in (None, "x", np.zeros(()), np.zeros((0, 6)), [x, x]):
-            with pytest.raises((TypeError, ValueError)):
-                inference.output(wrong)
+            for ask in (inference.output, inference.submit):
+                with pytest.raises((TypeError, ValueError)):
+                    ask(wrong)
+    with pytest.raises(RuntimeError, match="closed"):
+        inference.submit(x)
 
 
 def test_a_wrong_request_among_right_ones_fails_alone():

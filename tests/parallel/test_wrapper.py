@@ -416,6 +416,48 @@ def test_batches_of_datasets_and_iterators_are_divided(kind, prefetch):
         np.testing.assert_allclose(mine, theirs, rtol=2e-6, atol=2e-6)
 
 
+class Makes(mc.data.DataSetIterator):
+    """Makes a batch when it is asked for one."""
+
+    def __init__(self):
+        self.made = 0
+
+    def has_next(self):
+        return self.made < 20
+
+    def next(self):
+        self.made += 1
+        return mc.data.DataSet(X[:16].copy(), Y[:16].copy())
+
+
+class Waiting(nn.callbacks.Callback):
+    """Bytes of the batches that wait on each device, after twelve of twenty."""
+
+    def on_train_batch_end(self, batch, logs=None):
+        if batch == 12:
+            pools = [mc.config.logical_device(f"CPU:{i}").pool for i in range(2)]
+            self.held = [
+                sum(n for name, n in pool.owners().items() if "workspace" in name)
+                for pool in pools
+            ]
+
+
+@pytest.mark.usefixtures("two_devices")
+@pytest.mark.parametrize("kind", ["dataset", "iterator"])
+def test_batches_wait_in_a_workspace_of_each_worker_on_its_device(kind):
+    data = Makes()
+    if kind == "dataset":
+        pair = np.tile(X[:16], (20, 1)), np.tile(Y[:16], 20)
+        data = mc.data.Dataset.from_tensor_slices(pair).batch(16)
+    block = 16 * (12 * 4 + 8)  # bytes of a batch
+    waiting = Waiting()
+    with ParallelWrapper(
+        dense(), 2, training_mode="all_reduce", prefetch_buffer=3
+    ) as wrapper:
+        wrapper.fit(data, verbose=0, callbacks=[waiting])
+    assert waiting.held == 2 * [(3 + 2) * block]
+
+
 def test_the_builder_spells_the_arguments_as_dl4j(capsys):
     wrapper = (
         ParallelWrapper.Builder(dense())

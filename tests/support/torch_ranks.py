@@ -210,6 +210,21 @@ def refused_by_one(rank, wrap):
     return {"words": words, "as before": as_before, "next": all(own)}
 
 
+def refused_in_no_sync(rank):
+    """A pass without a reduction that one rank refuses, and one that all reduce."""
+    call = DistributedDataParallel(network())
+    mt.budget(call, 64 if rank == 1 else "1GiB", times="nominal")
+    refused = False
+    with call.no_sync():
+        try:
+            call(batch(rank, 0)).square().mean().backward()
+        except InfeasiblePlanError:
+            refused = True
+    mt.budget(call, "1GiB", times="nominal")
+    call(batch(rank, 1)).square().mean().backward()
+    return refused, [each.grad.tolist() for each in call.parameters()]
+
+
 def broken_by_one(rank):
     """A step that one rank cannot trace: whether it is a ValueError, and its words."""
 

@@ -71,6 +71,13 @@ def test_one_refusal_refuses_all_and_nothing_hangs(ranks, wrap):
         assert told["next"]
 
 
+def test_a_refusal_in_no_sync_is_of_one_rank_and_nothing_hangs(ranks):
+    """That rank adds less to the sum, and all have the same one."""
+    (first, one), (second, other) = ranks.ask(torch_ranks.refused_in_no_sync)
+    assert (first, second) == (False, True)
+    assert one == other
+
+
 def test_a_rank_that_cannot_trace_is_named_on_the_others(ranks):
     first, second = ranks.ask(torch_ranks.broken_by_one)
     assert first[0]

@@ -22,11 +22,12 @@ from memcfg.data.dl4j._iterators import (
     cannot_reset,
 )
 from memcfg.data.engine._batch_blocks import Ring
+from memcfg.data.engine._device_rings import DeviceRings
 from memcfg.data.engine._producer import FixedDepth, Producer
 from memcfg.memory import numpy_allocator
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Sequence
     from types import TracebackType
     from typing import NoReturn, Self
 
@@ -174,6 +175,16 @@ def _host_memory(pool: Resource) -> Resource:
     return numpy_allocator(pool).resource
 
 
+def _resources(given: Resource | Sequence[Resource] | None) -> list[Resource]:
+    """Return the host memory of resources, or of the current device."""
+    if given is None:
+        given = config.logical_device(None).host_pool
+    several = given if isinstance(given, list | tuple) else [given]
+    if not several:
+        raise ValueError("resource is empty: there is no memory for batches")
+    return [*map(_host_memory, several)]
+
+
 class _Plain(DataSetCallback):
     """A callback that calls a function."""
 
@@ -218,8 +229,9 @@ class AsyncDataSetIterator(DataSetIterator):
     callback : DataSetCallback or callable, optional
         Applied by the thread to each batch. Its result replaces the batch unless it is
         None.
-    resource : Resource, optional
-        Resource of the memory. None: the pool of the current device.
+    resource : Resource or sequence of Resource, optional
+        Resource of the memory. Of several, each has a ring, and batches lie in these in
+        turn. None: the pool of the current device.
 
     Raises
     ------
@@ -227,13 +239,14 @@ class AsyncDataSetIterator(DataSetIterator):
         If an argument has the wrong type.
     ValueError
         If the number is not positive, `base` must not be read ahead (its
-        `async_supported` is False), or the device is simulated.
+        `async_supported` is False), `resource` is empty, or a device is simulated.
 
     Notes
     -----
     The ring has ``buffer_size + 2`` blocks, each of the size of a batch: the batches
     that wait, the consumer's, and the one that it takes next. The first batch, from
-    which the size is learned, lies outside of the ring.
+    which the size is learned, lies outside of the ring. With several resources, each
+    ring has its part of the batches that wait.
 
     Unlike DL4J's, the constructor does not reset `base`: if it is exhausted, there are
     no batches until `reset`.
@@ -261,7 +274,7 @@ class AsyncDataSetIterator(DataSetIterator):
         workspace: bool = True,
         callback: DataSetCallback | Callable[[Any], Any] | None = None,
         *,
-        resource: Resource | None = None,
+        resource: Resource | Sequence[Resource] | None = None,
     ) -> None:
         below = as_iterator(base)
         if not below.async_supported:
@@ -273,8 +286,7 @@ class AsyncDataSetIterator(DataSetIterator):
         self._buffer_size = count(buffer_size, "buffer_size")
         self._workspace = flag(workspace, "workspace")
         self._callback = _as_callback(callback)
-        pool = config.logical_device(None).host_pool if resource is None else resource
-        self._resource = _host_memory(pool)
+        self._resources = _resources(resource)
         self._name = type(self).__name__
         self._base: DataSetIterator | None = below
         self._forks = fork_count()
@@ -334,7 +346,7 @@ class AsyncDataSetIterator(DataSetIterator):
         RuntimeWarning
             Once, if so many batches are alive that no block of the ring can be reused.
         """
-        if self._ring is not None and self._ring.useless and not self._warned:
+        if not self._warned and any(ring.useless for ring in self._rings):
             self._warned = True
             self._warn_of_useless_ring()  # may raise, so before a batch is taken
         while True:
@@ -408,14 +420,16 @@ class AsyncDataSetIterator(DataSetIterator):
 
     def _begin(self, base: DataSetIterator) -> None:
         """Begin a pass at the current position of the underlying iterator."""
-        named = self._name, self._resource
-        self._ring = _WatchedRing(*named) if self._workspace else None
+        self._rings = [
+            _WatchedRing(self._name, each)
+            for each in (self._resources if self._workspace else ())
+        ]
         self._producer = Producer(
             _Batches(base, self._callback, closes=self._closes),
             FixedDepth(self._buffer_size),
             self._name,
-            ring=self._ring,
-            allocator=partial(numpy_allocator, self._resource, tag=_TAG),
+            ring=DeviceRings(self._rings) if self._rings else None,
+            allocator=partial(numpy_allocator, self._resources[0], tag=_TAG),
         )
         self._producer.start()
         self._running = True

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from typing import Self, TypeAlias
 
     from memcfg.data.engine._autotune import TunedDepth
-    from memcfg.data.engine._batch_blocks import Ring
+    from memcfg.data.engine._device_rings import DeviceRings
 
     _Depth: TypeAlias = "FixedDepth | TunedDepth"
     _Allocator = Callable[[], AbstractContextManager[Any]]
@@ -94,12 +94,12 @@ class BoundedQueue(Shared):
         """Wait until it is empty and a consumer waits; return False if stopped."""
         return self._wait_until(lambda: self._consumers and not self._items)
 
-    def capacity(self, ring: Ring | None) -> float:
+    def capacity(self, ring: DeviceRings | None) -> float:
         """Return how many items may wait, given the blocks that a ring may have."""
         most = float("inf") if ring is None else ring.max_waiting
         return min(self.depth.capacity, most)
 
-    def wait_until_not_full(self, ring: Ring | None = None) -> bool:
+    def wait_until_not_full(self, ring: DeviceRings | None = None) -> bool:
         """Wait until there is room for an item; return False if stopped."""
         return self._wait_until(lambda: len(self._items) < self.capacity(ring))
 
@@ -201,7 +201,7 @@ class Producer:
         depth: _Depth,
         name: str,
         *,
-        ring: Ring | None,
+        ring: DeviceRings | None,
         allocator: _Allocator,
     ) -> None:
         self.queue = BoundedQueue(depth, name)
@@ -257,7 +257,7 @@ class _Work:
     """The work of the thread; holds no reference to the producer."""
 
     def __init__(
-        self, queue: BoundedQueue, source: Iterator[Any], ring: Ring | None
+        self, queue: BoundedQueue, source: Iterator[Any], ring: DeviceRings | None
     ) -> None:
         self._queue = queue
         self._source = source
@@ -281,7 +281,7 @@ class _Work:
             queue.put(item)
             del item
 
-    def _fit(self, ring: Ring) -> bool:
+    def _fit(self, ring: DeviceRings) -> bool:
         """Allocate blocks for the queue's capacity, or as many as there is memory for.
 
         After a failure, retry when the queue is empty and a consumer waits: it has

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from memcfg.data._pipeline_report import StageReport
 from memcfg.data.engine._autotune import AUTOTUNE, TunedDepth
 from memcfg.data.engine._batch_blocks import Ring
+from memcfg.data.engine._device_rings import DeviceRings
 from memcfg.data.engine._producer import FixedDepth, Producer
 from memcfg.data.ops._node import UnaryNode
 
@@ -16,14 +17,19 @@ if TYPE_CHECKING:
 
     from memcfg.data.engine._producer import BoundedQueue
     from memcfg.data.engine._run import Run
+    from memcfg.memory import Resource
 
 
 @dataclass(frozen=True, eq=False)
 class Prefetch(UnaryNode):
-    """The elements of another step, prepared ahead."""
+    """The elements of another step, prepared ahead.
+
+    With `resources`, they lie in a ring of each of these in turn; none: of the pass.
+    """
 
     buffer_size: int
     name: str = "prefetch"
+    resources: tuple[Resource, ...] = ()
 
     def elements(self, run: Run) -> Iterator[Any]:
         if self.buffer_size == 0:
@@ -34,7 +40,12 @@ class Prefetch(UnaryNode):
             if tuned
             else FixedDepth(self.buffer_size)
         )
-        ring = Ring(f"data {self.name}", run.resource)
+        ring = DeviceRings(
+            [
+                Ring(f"data {self.name}", resource)
+                for resource in self.resources or (run.resource,)
+            ]
+        )
         elements = self.source.elements(run)
         producer = Producer(
             elements, depth, self.name, ring=ring, allocator=run.allocator
@@ -45,7 +56,7 @@ class Prefetch(UnaryNode):
 
 
 def _report_of(
-    name: str, queue: BoundedQueue, ring: Ring, *, tuned: bool
+    name: str, queue: BoundedQueue, ring: DeviceRings, *, tuned: bool
 ) -> Callable[[], StageReport]:
     """Return a function that reports on a prefetch; it keeps no item alive."""
     return lambda: StageReport(

@@ -179,6 +179,7 @@ class Session:
     peers: Peers | None = None  # other ranks' state, on the rank of the model
     _superseded = False
     instead: Fallback | None = None  # by which this model is trained for another
+    _trained: ProgramKey | None = None  # the last whole batch that ranks train on
 
     def __init__(
         self,
@@ -1206,9 +1207,23 @@ class Session:
         """Report the last training step loaded; all ranks call this together."""
         with self.lock.turn():
             self.lock.require_no_step()
+            if self._trained is not None:  # one rank may have evicted its programs
+                self._load_of_rank(self._trained)
+                self._lead = self._programs([self._own_key(self._trained)])[0]
             if self.lead is None:
                 raise RuntimeError(f"{self._owner} has no memory plan yet: call fit")
             return self._report(self.lead, verify=verify)
+
+    def _own_key(self, whole: ProgramKey) -> ProgramKey:
+        """Return this rank's part of a batch."""
+        assert self._spec.rank is not None
+        return _key_of_rank(whole, self._spec.rank)[0]
+
+    def _load_of_rank(self, whole: ProgramKey) -> None:
+        """Load this rank's programs of a batch, unless they are."""
+        programs = self._programs([self._own_key(whole)])
+        if whole not in self._agreed or not all(map(self._is_current, programs)):
+            self._require_shared([whole], lambda keys: self._require_missing(*keys))
 
     def _report(self, key: ProgramKey, *, verify: bool) -> MemoryReport:
         self._active = None
@@ -1365,6 +1380,7 @@ class Session:
     def _leave_ranks(self, rank: Rank | None) -> None:
         """Put values that ranks divide together, and join other ranks or none."""
         self._agreed.clear()
+        self._trained = None
         self._orders = Orders()
         self._drop_programs()
         if self._executor is not None and self._graphs:
@@ -1399,9 +1415,17 @@ class Session:
             stacklevel=outside(),
         )
 
-    def _require_shares(self, spec: TraceSpec, key: ProgramKey) -> None:
-        """Raise ValueError if ranks cannot compute shares of a batch."""
-        graph = partial(self._trace, spec, key)
+    def _require_shares(
+        self, spec: TraceSpec, key: ProgramKey, traced: Graph | None = None
+    ) -> None:
+        """Raise ValueError if ranks cannot compute shares of a batch.
+
+        `traced` has the ops of the program, of any batch.
+        """
+
+        def graph() -> Graph:
+            return self._trace(spec, key) if traced is None else traced
+
         reason = why_whole(spec, key, self._on_oom, graph)
         if reason:
             reason = reason.replace("micro-batches", "each rank's part")
@@ -1412,6 +1436,8 @@ class Session:
         with self.lock.turn():
             self.lock.require_no_step()
             self._require_shared(wanted, lambda own: self.require_alone(own, promised))
+            if wanted[0].kind == "train":
+                self._trained = wanted[0]
 
     def _require_shared(
         self,
@@ -1559,37 +1585,30 @@ class Session:
         """
         with self.lock.turn():
             self.lock.require_no_step()
-            self._require_shares(self._spec, whole._replace(batch_size=2))
             if limit_bytes is None:
                 limit_bytes = self.executor.budget_bytes(0)
             policy = self._policy if policy is None else policy
-            return [
-                self._estimate(rank, whole, limit_bytes, policy, profile)
-                for rank in ranks
-            ]
-
-    def _estimate(
-        self,
-        rank: Rank,
-        whole: ProgramKey,
-        limit_bytes: int | None,
-        policy: Policy,
-        profile: Profile | None,
-    ) -> ShardEstimate:
-        """Plan a rank's part of a batch, if the state fits and can be divided."""
-        shard, spec = rank.sharding, replace(self._spec, rank=rank)
-        assert spec.optimizer is not None  # `compile` came first
-        state = spec.state_bytes
-        if shard is not None and (reason := spec.optimizer.why_whole()):
-            return ShardEstimate(shard, state, 0, why_not=reason)
-        if limit_bytes is not None and state > limit_bytes:
-            reason = f"weights and optimizer state alone take {exact(state)}"
-            return ShardEstimate(shard, state, state, why_not=reason)
-        graph = self._trace(spec, _key_of_rank(whole, rank)[0])
-        graph = self.executor.annotate(graph)
-        if profile is not None:
-            graph = with_profile(graph, profile)
-        return shard_estimate(shard, graph, policy, limit_bytes, state)
+            two, checked = whole._replace(batch_size=2), False
+            rows = []
+            for rank in ranks:
+                spec = replace(self._spec, rank=rank)
+                row = _unplanned_estimate(spec, rank, limit_bytes)
+                if row is None:
+                    graph = self._trace(spec, _key_of_rank(whole, rank)[0])
+                    if not checked:  # a large model takes seconds to trace again
+                        self._require_shares(self._spec, two, graph)
+                        checked = True
+                    graph = self.executor.annotate(graph)
+                    if profile is not None:
+                        graph = with_profile(graph, profile)
+                    state = spec.state_bytes
+                    row = shard_estimate(
+                        rank.sharding, graph, policy, limit_bytes, state
+                    )
+                rows.append(row)
+            if not checked:
+                self._require_shares(self._spec, two)
+            return rows
 
     def step_of_rank(
         self,
@@ -1613,9 +1632,7 @@ class Session:
                 gather()
             whole = ProgramKey(kind, batch.size, batch.weights, lengths=batch.lengths)
             key, begin, samples = _key_of_rank(whole, rank)
-            programs = self._programs([key])
-            if whole not in self._agreed or not all(map(self._is_current, programs)):
-                self._require_shared([whole], lambda keys: self._require_missing(*keys))
+            self._load_of_rank(whole)
             division = self._divisions.get(key)
             ranges = [(0, key.batch_size)]
             if division is not None:
@@ -2060,6 +2077,20 @@ def _key_of_rank(whole: ProgramKey, rank: Rank) -> tuple[ProgramKey, int, int]:
     size = max(end - begin, 1)
     key = whole._replace(batch_size=size, ranks=rank.size)
     return key, min(begin, whole.batch_size - 1), end - begin
+
+
+def _unplanned_estimate(
+    spec: TraceSpec, rank: Rank, limit_bytes: int | None
+) -> ShardEstimate | None:
+    """Return the estimate of a rank that has no plan; None if it may have one."""
+    assert spec.optimizer is not None  # `compile` came first
+    shard, state = rank.sharding, spec.state_bytes
+    if shard is not None and (reason := spec.optimizer.why_whole()):
+        return ShardEstimate(shard, state, 0, why_not=reason)
+    if limit_bytes is not None and state > limit_bytes:
+        reason = f"weights and optimizer state alone take {exact(state)}"
+        return ShardEstimate(shard, state, state, why_not=reason)
+    return None
 
 
 def _shown(lengths: tuple[int, ...]) -> str:

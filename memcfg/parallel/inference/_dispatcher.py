@@ -179,7 +179,7 @@ class Dispatcher:
         """Add a request; wait for space in the queue, or raise QueueFullError."""
         while True:
             with self._lock:
-                self._check_open()
+                self.check_open()
                 if len(self._waiting) < self._queue_limit:
                     if self._grants:
                         self._waiting.append(request)
@@ -232,7 +232,8 @@ class Dispatcher:
     def _has_space(self) -> bool:
         return self._closed or len(self._waiting) < self._queue_limit
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Raise RuntimeError if requests are refused."""
         if self._closed:
             raise RuntimeError("the ParallelInference is closed")
 

@@ -9,6 +9,7 @@ from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from memcfg._checks import count
+from memcfg.errors import QueueFullError
 from memcfg.parallel.inference._dispatcher import Dispatcher
 from memcfg.parallel.inference._future_request import FutureRequest
 from memcfg.parallel.inference._inference_builder import InferenceBuilder
@@ -261,15 +262,19 @@ class ParallelInference:
         TypeError, ValueError, QueueFullError, RuntimeError
             As of `output`.
         """
+        arrays = self._set.replicas[0].arrays(x)
         if self._mode is InferenceMode.INPLACE:
+            self._dispatcher.check_open()
             future: Future[Any] = Future()
             future.set_running_or_notify_cancel()
             try:
                 future.set_result(self.output(x))
+            except QueueFullError:
+                raise
             except Exception as error:
                 future.set_exception(error)
             return future
-        request = FutureRequest(self._set.replicas[0].arrays(x))
+        request = FutureRequest(arrays)
         self._dispatcher.enqueue(request)
         return request.future
 

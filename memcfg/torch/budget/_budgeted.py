@@ -312,7 +312,11 @@ class ModelBudget:
         agreement = wrapper.agreement
         with wrapper.running():
             if agreement is None:
-                return self._step(wrapper, args, kwargs)
+                try:
+                    return self._step(wrapper, args, kwargs)
+                except Exception:
+                    wrapper.refused()
+                    raise
             self._shared.before_run = agreement.settle
             try:
                 made = self._step(wrapper, args, kwargs)

@@ -80,6 +80,9 @@ class Wrapper:
         """A new agreement of the ranks on a step; None if they need not agree."""
         return None
 
+    def refused(self) -> None:
+        """Have the wrapper as after a step that this rank alone has refused."""
+
     def running(self) -> AbstractContextManager[None]:
         """Return a context in which the model runs within the wrapper."""
         return nullcontext()

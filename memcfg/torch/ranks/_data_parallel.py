@@ -112,6 +112,16 @@ class DataParallel(Wrapper):
             return None
         return Agreement((around.process_group,), around.device)
 
+    def refused(self) -> None:
+        """Have DDP as after a step that this rank alone has refused.
+
+        DDP sends no buffers before the pass that follows one without a reduction, so
+        this rank must not wait for those of the ranks that have run that one.
+        """
+        around = self._around
+        if not (torch.is_grad_enabled() and around.require_backward_grad_sync):
+            around.require_forward_param_sync = False
+
     def warn_of_hooks(self) -> None:
         """Warn of a communication hook, whose tensors are not counted."""
         if self._around._comm_hooks:
