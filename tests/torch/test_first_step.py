@@ -133,3 +133,18 @@ def test_a_plan_that_moves_tensors_is_not_one_that_cannot(tmp_path, monkeypatch)
     planned(plan.limit_bytes - 2**12, tmp_path)  # with a place to leave for
     again, _ = planned(plan.limit_bytes - 2**12)
     assert isinstance(again, str)
+
+
+def test_a_bag_of_embeddings_stays_within_the_smallest_limit(pool):
+    bags = nn.EmbeddingBag(50, 8, mode="mean")
+    words = torch.randint(50, (64, 4))
+    floor = mt.estimate(bags, (words,), loss=torch.sum).floor_bytes
+    mt.budget(bags, floor, loss=torch.sum)
+    inputs = 64 * 4 * 8
+    for _ in range(2):
+        bags.zero_grad()
+        before = mt.get_memory_info()["current"]
+        mt.reset_memory_stats()
+        bags(words).sum().backward()
+        added = mt.get_memory_info()["peak"] - before
+    assert added + 50 * 8 * 4 + inputs <= floor
