@@ -27,6 +27,7 @@ import json
 import math
 import multiprocessing
 import os
+import re
 import statistics
 import sys
 import tempfile
@@ -145,7 +146,8 @@ def times_of(one: Steps, other: Steps) -> float:
 def reason(error: BaseException) -> str:
     """Return the type and the first line of an error."""
     lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0][:300]}"
+    told = re.sub(r"/\S*/site-packages/", "", lines[0])
+    return f"{type(error).__name__}: {told[:300]}"
 
 
 def decomposed(eager: Steps) -> list[str]:
@@ -230,17 +232,22 @@ def measure(name: str, library: str, limits: list[str], path: Path) -> None:
         peak = eager.peak_bytes()
         say(eager_bytes=peak, is_repeatable=same(wanted, again), limits={})
         del again
-        say(estimate=estimated(eager))
+        try:
+            say(estimate=estimated(eager))
+        except ValueError as error:  # it is not one graph, and no less under a budget
+            say(estimate={}, unplanned=reason(error))
+            limits = [each for each in limits if each != FLOOR]
         for each in limits:
             share = SHARES.get(each)
-            floor = result["estimate"]["floor_bytes"]
+            floor = result["estimate"].get("floor_bytes", 0)
             limit = floor if share is None else int(share * peak)
             if limit < floor:
                 done = {"limit_bytes": limit, "smallest_bytes": floor}
             else:
                 done = budgeted(eager, first, wanted, limit)
             say(limits=result["limits"] | {each: done})
-        if not all(e.get("has_bits", True) for e in result["limits"].values()):
+        has_bits = all(e.get("has_bits", True) for e in result["limits"].values())
+        if not has_bits and "unplanned" not in result:
             say(decomposed=decomposed(eager))
     except Exception as error:  # of any kind: it is the result
         traceback.print_exc()
@@ -282,6 +289,8 @@ def run(name: str, library: str, limits: list[str], seconds: float) -> dict[str,
 def told(result: dict[str, Any]) -> str:
     """Return a line on a model."""
     parts = [f"{result['model']:<42}"]
+    if "unplanned" in result:
+        parts.append("saved tensors")
     if result.get("eager_bytes"):
         parts.append(f"{result['eager_bytes'] / 2**20:7.1f} MiB")
     known = (result.get("estimate") or {}).get("eager_bytes")

@@ -55,6 +55,7 @@ def _fresh_configuration(monkeypatch, tmp_path_factory):
     # What was measured by another test, or by another run, is not known to this one.
     folder = tmp_path_factory.getbasetemp() / "algorithms" / str(next(_NUMBERS))
     monkeypatch.setenv("MEMCFG_ALGORITHM_CACHE", str(folder))
+    monkeypatch.setenv("MEMCFG_TORCH_PLANS", "none")
     yield
     try:
         config.reset()

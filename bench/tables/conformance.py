@@ -88,11 +88,12 @@ def table() -> str:
         for why in dict.fromkeys(
             [
                 *([each["error"]] if "error" in each else []),
+                *([f"not planned: {each['unplanned']}"] if "unplanned" in each else []),
                 *(e["error"] for e in each.get("limits", {}).values() if "error" in e),
             ]
         )
     ]
-    why = "\n\nNot trained, or not at all limits:\n\n" + "\n".join(reasons)
+    why = "\n\nNot trained, not planned, or not at all limits:\n\n" + "\n".join(reasons)
     names = ", ".join(f"{k} {v}" for k, v in place["packages"].items())
     origin = fill(f"{names}; {place['processor']}, {place['date']}.", 88, **WHOLE)
     return f"""{HEAD}{rows}{why if reasons else ""}

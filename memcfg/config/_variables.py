@@ -47,7 +47,7 @@ _READ = (  # here and in other rooms, behind the prefix; docs/settings.md has th
         "MEASURE",
     ),
     *("MEMORY_LIMIT", "ONEDNN_LIBRARY", "SIMULATED_DEVICES", "TORCH_CACHE"),
-    *("TORCH_COSTS", "WORKSPACE_DEBUG"),
+    *("TORCH_COSTS", "TORCH_PLANS", "WORKSPACE_DEBUG"),
 )
 # Prefixes of the project's own tests and reports.
 _TESTS = ("GPU_REPORT", "PARITY", "PLUGIN_", "STRESS_")

@@ -329,16 +329,17 @@ def test_one_room_imports_pytorch():
 
 
 # The rooms of `torch`, and those that each may import. `trace` says what a step is and
-# needs, `spill` where tensors go, `state` what lies there for good, `ranks` what
+# needs, `plans` keeps plans, `spill` says where tensors go, `state` what lies there for good, `ranks` what
 # wrappers hold; what limits, plans or saves stands on them.
 TORCH_ROOMS = {
     "limit": set(),
     "trace": {"spill"},
     "spill": set(),
+    "plans": set(),
     "state": {"trace", "spill"},
     "ranks": {"trace"},
     "saved": {"limit", "trace", "spill"},
-    "budget": {"limit", "trace", "spill", "state", "ranks", "saved"},
+    "budget": {"limit", "trace", "spill", "plans", "state", "ranks", "saved"},
     "estimate": {"trace", "budget"},
     "integrations": {"trace", "budget", "estimate"},
 }

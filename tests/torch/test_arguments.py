@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from torch import nn
 
 import memcfg.torch as mt
 from memcfg.errors import InfeasiblePlanError, PlanError
@@ -154,3 +155,18 @@ def test_a_plan_is_judged_before_anything_runs(policy, words):
 def test_a_wrong_call_is_told_what_arguments_are_called(call, words):
     with pytest.raises(TypeError, match=words):
         call(torch.nn.Linear(4, 2))
+
+
+def test_a_nested_tensor_runs_or_is_refused_in_a_sentence(fresh_torch):
+    parts = [torch.ones(2, 4), torch.ones(3, 4)]
+    for layout in (torch.strided, torch.jagged):
+        model = mt.budget(nn.Linear(4, 4), "1MiB", times="nominal")
+        nested = torch.nested.nested_tensor(parts, layout=layout)
+        if layout is torch.jagged:
+            model(nested).values().sum().backward()
+            assert model.weight.grad is not None
+        else:
+            with pytest.raises(ValueError, match=r"layout=torch\.jagged, or pad it"):
+                model(nested)
+            with torch.no_grad():
+                assert model(nested).is_nested

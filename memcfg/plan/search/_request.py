@@ -614,7 +614,7 @@ class Request:
             blank,
             predicted=predicted,
             actions=tuple(actions),
-            summary=_summary(self.graph, blank, result),
+            summary=summary_of(self.graph, blank, result),
         )
 
     @cached_property
@@ -682,7 +682,7 @@ def check(graph: Graph, limit_bytes: int | None) -> None:
         raise GraphError(f"graph {graph.name!r}: sizes beyond 2**62 bytes")
 
 
-def _summary(graph: Graph, plan: Plan, simulation: Simulation) -> Summary:
+def summary_of(graph: Graph, plan: Plan, simulation: Simulation) -> Summary:
     """Return the summary of a plan, in the names of its graph."""
     seen: set[int] = set()
     again: dict[int, None] = {}

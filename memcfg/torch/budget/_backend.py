@@ -84,7 +84,7 @@ _RUNS = "memcfg.runs"  # the key of a graph's metadata under which it has its `_
 
 
 class StopAfterPlanning(Exception):  # noqa: N818 - no error
-    """Ends a compilation of which only the plan is needed."""
+    """Ends a call of which only the plan is needed."""
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,15 @@ class _Runs:
             return run(arguments)
 
         passes = shared.passes
-        return passes.forward(step, self.limit, self.inputs, self.outputs, shown)
+        pass_ = passes.forward(step, self.limit, self.inputs, self.outputs, shown)
+
+        def call(arguments: list[Any]) -> Any:
+            if shared.only_plans:
+                raise StopAfterPlanning
+            return pass_(arguments)
+
+        call._boxed_call = True  # type: ignore[attr-defined]
+        return call
 
     def backward(self, run: Any) -> Any:
         """Return a backward graph that records its passes."""

@@ -649,9 +649,14 @@ class ModelBudget:
         agreement = wrapper.agreement
         self._follow(wrapper)
         planner = self._planners[False] = self._planner(False)
+        self._runs.pop(False, None)
+        # Within a wrapper on ranks, steps are traced differently.
+        is_kept = not wrapper.is_on_ranks
+        call = self._call_of(planner, only_plan=not is_kept)
+        self._shared.only_plans = True
         try:
             with wrapper.planning(), self._tracing():
-                planned_only(self._call_of(planner, only_plan=True), args, kwargs)
+                planned_only(call, args, kwargs)
         except UnplannedError as error:
             if agreement is not None:
                 agreement.settle(error)
@@ -663,6 +668,13 @@ class ModelBudget:
             if agreement is not None:
                 agreement.settle(error)
             raise
+        else:
+            if is_kept:
+                self._runs[False] = call
+        finally:
+            self._shared.only_plans = False
+        del call
+        gc.collect()  # cycles of the trace hold this frame, and with it the inputs
         if agreement is not None:
             agreement.settle()
         self._know(args, kwargs)

@@ -12,7 +12,7 @@ from torch.nn.parameter import is_lazy
 
 from memcfg import plan as plans
 from memcfg._checks import check_policy, unknown
-from memcfg.plan.search._auto import Auto
+from memcfg.torch.plans._kept_auto import KeptAuto
 from memcfg.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from memcfg.plan import Policy
 
 # An allocator gives each tensor its own bytes, so holes of an arena do not count.
-ALLOCATED = Auto(places=False)
+ALLOCATED = KeptAuto(places=False)
 ON_NEW_SHAPE = "bucket", "replan", "saved_tensors", "raise"
 
 

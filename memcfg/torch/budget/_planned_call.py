@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch._dynamo.eval_frame import reset_code
+from torch._dynamo.symbolic_convert import InstructionTranslator
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
 from torch.utils._python_dispatch import (
@@ -129,12 +130,17 @@ def memcfg_planned(module: fx.GraphModule, inputs: Sequence[Any]) -> Any:
     assert call is not None
     compilation = Compilation(
         call.planner,
-        only_plan=call.only_plan,
+        only_plan=call.only_plan or (call.planner.shared.only_plans and _has_calls()),
         module=call.module,
         has_lengths=True,
         loss_of=_loss_bytes_now,
     )
     return compilation(module, inputs, call.given())
+
+
+def _has_calls() -> bool:
+    """Return whether the traced code calls something before its graph runs."""
+    return bool(InstructionTranslator.current_tx().output.random_calls)
 
 
 def _loss_bytes_now(shape_of: ShapeOf | None) -> int | None:

@@ -119,6 +119,8 @@ class Shared:
         The numbers and lengths of the steps so far.
     tensor_bytes : callable
         Returns the bytes of the model's and the optimizer's tensors in memory.
+    only_plans : bool
+        Whether passes end, with StopAfterPlanning, before they begin.
     """
 
     costs: Costs
@@ -129,6 +131,7 @@ class Shared:
     before_run: Callable[[], None] | None = None
     seen: Seen = field(default_factory=Seen)
     tensor_bytes: Callable[[], Iterable[int]] = tuple
+    only_plans: bool = False
 
     @classmethod
     def of(cls, settings: Settings) -> Shared:

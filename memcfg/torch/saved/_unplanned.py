@@ -30,10 +30,18 @@ _LOSS = 3  # bytes that a loss has in use, in bytes of the outputs
 
 
 def shapes_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
-    """Return the shapes of inputs, and whether gradients are made of them."""
+    """Return the shapes of inputs, and whether gradients are made of them.
+
+    Raises ValueError for a tensor that has none.
+    """
     leaves = tree_leaves((tuple(args), dict(kwargs)))
-    shapes = (tuple(each.shape) for each in leaves if isinstance(each, torch.Tensor))
-    return torch.is_grad_enabled(), *shapes
+    tensors = [each for each in leaves if isinstance(each, torch.Tensor)]
+    if any(each.is_nested and each.layout is torch.strided for each in tensors):
+        raise ValueError(
+            "a nested tensor with layout=torch.strided has no shape to plan for: make "
+            "it with layout=torch.jagged, or pad it"
+        )
+    return torch.is_grad_enabled(), *(tuple(each.shape) for each in tensors)
 
 
 class _Watch(LiveStorages):

@@ -15,6 +15,7 @@ import os
 import platform
 import time
 import warnings
+from functools import cache
 from hashlib import sha256
 from threading import Thread
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,6 @@ from torch.autograd import (
     _disable_profiler_legacy,
     _enable_profiler_legacy,
 )
-from torch.profiler import record_function
 from torch.utils._python_dispatch import _disable_current_modes
 from torch.utils._pytree import tree_map
 
@@ -57,8 +57,8 @@ _KEPT = CacheKind(
     "the costs of PyTorch's ops are not kept on the disk ({reason}), and are measured "
     "again in each process",
 )
-_MARK = "memcfg:"
 _RUNS = 2  # runs, of which the shortest counts
+_LONG = 1e-3  # seconds of a run beside which recording its allocations is nothing
 _Costs = dict[str, tuple[float, int]]
 told_by: dict[Any, Costs] = {}  # of ops that report their own costs
 
@@ -140,10 +140,15 @@ def _run(node: fx.Node) -> Any:
     return node.meta.get(RUNS_AS, node.target)
 
 
+@cache
+def _processor() -> tuple[str, str]:
+    """Return the kind of processor, and the instructions that PyTorch uses of it."""
+    return platform.processor(), torch.backends.cpu.get_cpu_capability()
+
+
 def _machine_of(node: fx.Node) -> str:
     """Return what costs depend on beside the node."""
-    processor = platform.processor(), torch.backends.cpu.get_cpu_capability()
-    machine = torch.__version__, torch.get_num_threads(), processor
+    machine = torch.__version__, torch.get_num_threads(), _processor()
     gpus = [torch.cuda.get_device_name(each) for each in _gpus([node])]
     return repr((machine, (torch.backends.mkldnn.enabled, os.cpu_count()), gpus))
 
@@ -227,12 +232,10 @@ def _measure(nodes: dict[str, fx.Node]) -> _Costs:
         torch.no_grad(),
         torch._C._DisableAutocast(),
     ):
-        seconds = {key: _seconds(node) for key, node in nodes.items()}
-        known = {key: node for key, node in nodes.items() if seconds[key] is not None}
-        peaks = _bytes({key: _ready(node) for key, node in known.items()})
+        ran = {key: _costs_of_runs(node) for key, node in nodes.items()}
     for key, node in nodes.items():
-        time_of = seconds[key]
-        if time_of is None:
+        costs = ran[key]
+        if costs is None:
             continue
         read = {
             v.untyped_storage()._cdata
@@ -244,7 +247,7 @@ def _measure(nodes: dict[str, fx.Node]) -> _Costs:
             for v in values_of(node)
             if v.untyped_storage()._cdata not in read
         }
-        result[key] = time_of, max(0, peaks.get(key, (0, 0))[0] - sum(made.values()))
+        result[key] = costs[0], max(0, costs[1] - sum(made.values()))
     return result
 
 
@@ -255,22 +258,34 @@ def made_up_arguments(node: fx.Node) -> tuple[Any, Any]:
     return arguments, fx.node.map_arg(dict(node.kwargs), lambda each: made[each])
 
 
-def _seconds(node: fx.Node) -> float | None:
-    """Return the shortest of a few runs after a warm-up; None if it cannot run so."""
+def _costs_of_runs(node: fx.Node) -> tuple[float, int] | None:
+    """Return the seconds of a node, and the peak of the bytes that it allocates.
+
+    The shortest of a few runs after a warm-up counts. Return None if it cannot run so.
+    """
     gpus = _gpus([node])
+    seconds: list[float] = []
     try:
         arguments, options = made_up_arguments(node)
-        _run(node)(*arguments, **options)
-        best = float("inf")
-        for _ in range(_RUNS):
+
+        def run() -> None:
             _wait(gpus)
             began = time.perf_counter()
-            _run(node)(*arguments, **options)
+            made = _run(node)(*arguments, **options)
             _wait(gpus)
-            best = min(best, time.perf_counter() - began)
+            seconds.append(time.perf_counter() - began)
+            del made
+
+        run()
+        peak, _ = _bytes(run)
+        # recording allocations takes a time that only short runs show
+        counted = seconds[1:] if seconds[0] >= _LONG else []
+        while len(counted) < _RUNS:
+            run()
+            counted.append(seconds[-1])
     except (RuntimeError, TypeError, ValueError, IndexError):
         return None
-    return best
+    return min(counted), peak
 
 
 def _wait(gpus: Iterable[int]) -> None:
@@ -279,12 +294,11 @@ def _wait(gpus: Iterable[int]) -> None:
         torch.cuda.synchronize(gpu)
 
 
-def _allocations(runs: Mapping[str, Callable[[], Callable[[], Any]]]) -> list[Any]:
-    """Run each between marks, and return the marks and allocations of this thread.
+def _allocations(run: Callable[[], Any]) -> list[Any]:
+    """Run something, and return the allocations of this thread.
 
-    A run is prepared before its mark. PyTorch's legacy profiler records both in order.
-    The newer one writes to stderr when it starts and stops, and ends any other that is
-    running.
+    PyTorch's legacy profiler records them in order. The newer one writes to stderr when
+    it starts and stops, and ends any other that is running.
     """
     _enable_profiler_legacy(
         ProfilerConfig(
@@ -298,24 +312,10 @@ def _allocations(runs: Mapping[str, Callable[[], Callable[[], Any]]]) -> list[An
         )
     )
     try:
-        for key, ready in runs.items():
-            run = ready()
-            with record_function(_MARK + key):
-                kept = run()
-            del kept, run
+        run()
     finally:
         records = _disable_profiler_legacy()
     return [record for thread in records for record in thread]
-
-
-def _ready(node: fx.Node) -> Callable[[], Callable[[], Any]]:
-    """Return a function that prepares the arguments of a node and returns its call."""
-
-    def ready() -> Callable[[], Any]:
-        arguments, options = made_up_arguments(node)
-        return lambda: _run(node)(*arguments, **options)
-
-    return ready
 
 
 def bytes_of_run(run: Callable[[], Any]) -> tuple[int, int]:
@@ -326,43 +326,36 @@ def bytes_of_run(run: Callable[[], Any]) -> tuple[int, int]:
     if torch.autograd._profiler_enabled():
         run()
         return 0, 0
-    return _bytes({"run": lambda: run})["run"]
+    return _bytes(run)
 
 
-def _bytes(
-    runs: Mapping[str, Callable[[], Callable[[], Any]]],
-) -> dict[str, tuple[int, int]]:
-    """Return the peak of the bytes that each run allocates, and the bytes it keeps."""
+def _bytes(run: Callable[[], Any]) -> tuple[int, int]:
+    """Return the peak of the bytes that a run allocates, and the bytes it keeps."""
     records: list[Any] = []
     if torch.autograd._profiler_enabled():  # the user's: each thread has only one
+        errors: list[Exception] = []
 
         def work() -> None:
-            with torch.no_grad():
-                records.extend(_allocations(runs))
+            try:
+                with torch.no_grad():
+                    records.extend(_allocations(run))
+            except Exception as error:  # of the op, to raise in this thread
+                errors.append(error)
 
         thread = Thread(target=work)
         thread.start()
         thread.join()
+        if errors:
+            raise errors[0]
     else:
-        records = _allocations(runs)
-    result: dict[str, tuple[int, int]] = {}
-    key, depth, now = "", 0, 0
+        records = _allocations(run)
+    now = peak = 0
     for record in records:
-        kind, name = record.kind(), record.name()
-        if kind == "push" and name.startswith(_MARK):
-            key, depth, now = name[len(_MARK) :], 0, 0
-            result[key] = 0, 0
-        elif kind == "push":
-            depth += 1
-        elif kind == "pop" and depth == 0:
-            key = ""
-        elif kind == "pop":
-            depth -= 1
-        elif kind == "memory_alloc" and key:
+        if record.kind() == "memory_alloc":
             now += _whole(record.cpu_memory_usage(), "cpu")
             now += _whole(record.cuda_memory_usage(), "cuda")
-            result[key] = max(result[key][0], now), now
-    return result
+            peak = max(peak, now)
+    return peak, now
 
 
 def _whole(nbytes: int, kind: str) -> int:

@@ -125,6 +125,9 @@ _LEAF = "torch::autograd::AccumulateGrad"
 Measure = Callable[[Any, Any, Any, Any], tuple[int, Any]]
 
 
+_is_ended = torch.UntypedStorage._expired  # what `StorageWeakRef.expired` asks
+
+
 class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
     """Counts the bytes of the storages that ops make while they are alive.
 
@@ -155,6 +158,7 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
         self._only_fake = only_fake
         self._given = {each.untyped_storage()._cdata for each in given}
         self._alive: dict[int, tuple[StorageWeakRef, int]] = {}
+        self._alive_bytes = 0  # of all in `_alive`
         self._measure = measure
         # A gradient that may have reused the memory of another: the keys of both, its
         # bytes, and the bytes of all other storages at that time.
@@ -187,7 +191,7 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
     def bytes_now(self) -> int:
         """The bytes that are alive."""
         self._forget()
-        return sum(nbytes for _, nbytes in self._alive.values())
+        return self._alive_bytes
 
     def add(self, nbytes: int) -> None:
         """Count bytes that are in use only at this time."""
@@ -238,12 +242,18 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
             nbytes = 0
         elif self._in_place is not None and key == self._in_place[0]:
             nbytes = 0
-        self._alive[key] = StorageWeakRef(storage), nbytes
+        self._hold(key, StorageWeakRef(storage), nbytes)
+
+    def _hold(self, key: int, storage: StorageWeakRef, nbytes: int) -> None:
+        before = self._alive.get(key)
+        self._alive_bytes += nbytes - (0 if before is None else before[1])
+        self._alive[key] = storage, nbytes
 
     def _forget(self) -> None:
-        self._alive = {
-            key: held for key, held in self._alive.items() if not held[0].expired()
-        }
+        # asked of every storage after every op, so without Python's frames
+        ended = [key for key, held in self._alive.items() if _is_ended(held[0].cdata)]
+        for key in ended:
+            self._alive_bytes -= self._alive.pop(key)[1]
 
     def _settle(self) -> None:
         """Decide whether the last gradient reused memory, and count it from now on."""
@@ -255,7 +265,7 @@ class LiveStorages(TorchDispatchMode):  # type: ignore[misc]
         if place in self._given or place in self._alive:  # something refers to it
             self.peak_bytes = max(self.peak_bytes, others + nbytes)
         if key in self._alive:
-            self._alive[key] = self._alive[key][0], nbytes
+            self._hold(key, self._alive[key][0], nbytes)
 
     def _taken_over(self, func: Any, args: Any, made: Any) -> torch.Tensor | None:
         """Return the tensor whose memory autograd reuses if nobody else holds it."""

@@ -26,6 +26,11 @@ if TYPE_CHECKING:
 _LAYER = torch.ops.aten.mkldnn_rnn_layer.default
 _BACKWARD = torch.ops.aten.mkldnn_rnn_layer_backward.default
 _WORKSPACE, _SECOND_BIAS = 3, 4  # positions in the results
+_BAGS = (
+    torch.ops.aten._embedding_bag.default,
+    torch.ops.aten._embedding_bag_forward_only.default,
+)
+_BAG_OF_OFFSET = 1  # likewise
 _LSTM = 2  # oneDNN's number for an LSTM
 # dtypes for which eager mode uses these layers
 _DTYPES = (torch.float32, torch.bfloat16)
@@ -238,7 +243,7 @@ def add_workspaces(graph: fx.Graph) -> None:
 
     PyTorch traces workspaces of zero bytes, and one gradient for two biases. A layer is
     run once to find the size of its workspace, and raises OutOfMemoryError if there is
-    no room.
+    no room. Bags of embeddings keep one number more than is traced.
     """
     known: dict[str, int] = {}
     for node in graph.nodes:
@@ -252,6 +257,21 @@ def add_workspaces(graph: fx.Graph) -> None:
             _set_value(node, _SECOND_BIAS)
         elif node.target is torch.ops.memcfg.lstm_inference.default:
             node.meta[RUNS_AS] = run_inference
+        elif node.target in _BAGS:
+            _lengthen(node, _BAG_OF_OFFSET)
+
+
+def _lengthen(node: fx.Node, at: int) -> None:
+    """Let the storage of a vector that a node makes have one element more, if any."""
+    values = list(node.meta["val"])
+    count = values[at].numel()
+    if not count:
+        return
+    values[at] = values[at].new_empty(count + 1)[:count]
+    node.meta["val"] = tuple(values)
+    for user in node.users:
+        if user.args[1] == at:
+            user.meta["val"] = values[at]
 
 
 def _set_value(node: fx.Node, at: int, nbytes: int | None = None) -> None:
