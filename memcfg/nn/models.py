@@ -157,7 +157,8 @@ def load_model(
         file = WeightFile(filepath)
     except FormatError as error:
         more = "; from_onnx reads ONNX" if where.endswith(".onnx") else ""
-        raise FormatError(f"{where} holds no model: {error}{more}") from None
+        problem = f"is damaged or holds no model: {error}{more}"
+        raise FormatError(f"{where} {problem}") from None
     with file:
         return _loaded(file, custom_objects or {}, compiled=compile)
 
@@ -365,10 +366,16 @@ def _loaded(file: WeightFile, custom: Mapping[str, Any], *, compiled: bool) -> M
         trace_layers(model._built_network())
         with model._lock.turn():
             wanted = entries(model)
-            values = file.read([*wanted, *(() if compiled else unread)])
+            skipped = () if compiled else {each.key for each in unread}
+            try:
+                values = file.read(
+                    wanted, lambda name: None if name in skipped else name
+                )
+            except FormatError as error:
+                raise FormatError(f"{where} is damaged: {error}") from None
             set_values(
                 model,
-                zip(wanted, values, strict=False),
+                zip(wanted, values, strict=True),
                 steps if compiled else None,
             )
     return model
