@@ -21,10 +21,15 @@ from memcfg.documents import (
     read_text,
 )
 from memcfg.errors import FormatError, WeightsError
-from memcfg.files import open_file, remove_abandoned, write_atomically
+from memcfg.files import (
+    StoredArray,
+    open_file,
+    remove_abandoned,
+    write_atomically,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from io import BufferedReader
     from typing import Self
 
@@ -256,6 +261,38 @@ class WeightFile:
         FormatError if it is damaged. `key_of` maps names in the file to keys, or to
         None for tensors to skip.
         """
+        spans = self._spans(weights, key_of)
+        return [
+            self._bytes(weight.key, *spans[weight.key])
+            .view(_stored(weight))
+            .reshape(weight.shape)
+            .astype(weight.dtype, copy=False)
+            for weight in weights
+        ]
+
+    def later(
+        self, weights: Sequence[Weight | Entry], unread: Collection[str] = ()
+    ) -> dict[str, StoredArray]:
+        """Return what reads a model's weights, by name, while the file is open.
+
+        Raises as `read` does, for what the header says. `unread` are keys to skip.
+        """
+        spans = self._spans(weights, lambda name: None if name in unread else name)
+
+        def reading(key: str) -> Callable[[npt.NDArray[np.uint8]], None]:
+            return lambda values: self._fill(key, spans[key][0], values)
+
+        return {
+            each.name: StoredArray(each.shape, _stored(each), reading(each.key))
+            for each in weights
+        }
+
+    def _spans(
+        self,
+        weights: Sequence[Weight | Entry],
+        key_of: Callable[[str], str | None] | None,
+    ) -> dict[str, tuple[int, int]]:
+        """Return where the weights of a model lie, by key, after checks."""
         names = {
             name: name if key_of is None else key_of(name) for name in self._entries
         }
@@ -264,13 +301,7 @@ class WeightFile:
         result = {key: read[name] for name, key in names.items() if key is not None}
         for weight in weights:
             _check_entry(weight, result[weight.key], self.where)
-        return [
-            self._bytes(weight.key, *result[weight.key]["data_offsets"])
-            .view(_stored(weight))
-            .reshape(weight.shape)
-            .astype(weight.dtype, copy=False)
-            for weight in weights
-        ]
+        return {key: each["data_offsets"] for key, each in result.items()}
 
     def has(self, weight: Weight | Entry) -> bool:
         """Return whether there is a tensor of a weight's key, shape and dtype."""
@@ -324,13 +355,18 @@ class WeightFile:
         if key in self._held:
             return self._held[key]
         values = np.empty(end - begin, np.uint8)
+        self._fill(key, begin, values)
+        return values
+
+    def _fill(self, key: str, begin: int, values: npt.NDArray[np.uint8]) -> None:
+        """Read the bytes of a tensor into an array, and compare its checksum."""
         self._file.seek(self._start + begin)
         if values.size and self._file.readinto(values.data) < values.nbytes:
-            raise FormatError("it was truncated while it was read")
-        wanted = self._checksums.get(key)
-        if wanted not in (None, zlib.crc32(values.data)):
-            raise FormatError(f"the checksum of {key!r} differs")
-        return values
+            raise FormatError(f"{self.where} was truncated while it was read")
+        if self._checksums.get(key) not in (None, zlib.crc32(values.data)):
+            raise FormatError(
+                f"{self.where} is damaged: the checksum of {key!r} differs"
+            )
 
 
 def read_file(
