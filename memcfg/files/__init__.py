@@ -9,10 +9,12 @@ from memcfg.files._private import (
     open_private_file,
     require_private_folder,
 )
+from memcfg.files._stored_array import StoredArray
 from memcfg.files._temporary import remove_abandoned
 
 __all__ = [
     "HeldFile",
+    "StoredArray",
     "make_private_folder",
     "matching_files",
     "open_file",

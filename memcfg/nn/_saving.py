@@ -57,7 +57,7 @@ __all__ = [
     "set_values",
 ]
 
-FORMAT, BACKUP = "memcfg.model/1", "memcfg.backup/2"
+FORMAT, BACKUP = "memcfg.model/1", "memcfg.backup/3"
 # objects written as a class name and arguments
 SAVED = Layer, Loss, Metric, Initializer, Regularizer, Constraint
 STATE = "optimizer/"  # prefix of the keys of optimizer state
@@ -85,7 +85,14 @@ def save(model: Any, filepath: str | os.PathLike[str], overwrite: bool) -> None:
         metadata = {"format": FORMAT, "model": describe(model)}
         weights = entries(model)
         try:
-            write_file(path, weights, session.read, metadata, overwrite=overwrite)
+            write_file(
+                path,
+                weights,
+                session.read,
+                metadata,
+                overwrite=overwrite,
+                checksums=True,
+            )
         except FileExistsError as error:
             message = "the file exists and overwrite is False"
             raise FileExistsError(error.errno, message, path) from None
@@ -360,7 +367,7 @@ def backup(model: Any, path: str, epoch: int) -> None:
         _, session = model._weights_and_session()
         steps = str(model.optimizer._iterations.value)
         metadata = {"format": BACKUP, "iterations": steps, "epoch": str(epoch)}
-        write_file(path, entries(model), session.read, metadata, checksum=True)
+        write_file(path, entries(model), session.read, metadata, checksums=True)
 
 
 def read_backup(path: str) -> Backup:

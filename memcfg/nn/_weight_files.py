@@ -21,10 +21,15 @@ from memcfg.documents import (
     read_text,
 )
 from memcfg.errors import FormatError, WeightsError
-from memcfg.files import open_file, remove_abandoned, write_atomically
+from memcfg.files import (
+    StoredArray,
+    open_file,
+    remove_abandoned,
+    write_atomically,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from io import BufferedReader
     from typing import Self
 
@@ -45,7 +50,8 @@ Floats = npt.NDArray[np.float32]
 _WEIGHTS = {"format": "memcfg.weights/1"}
 _MODEL = 2**26  # maximum bytes of a whole model's header
 _METADATA = 2**20  # bytes of a header allowed for the metadata of other writers
-_CHECKSUM = "checksum"  # key of a tensor; a model's keys contain "/"
+_CHECKSUMS = "checksums"  # key of a tensor; a model's keys contain "/"
+_CHECKED = {_CHECKSUMS: "crc32"}  # noted in the metadata of files that have it
 _FOREIGN = 8  # factor by which headers of other writers may be longer
 _DTYPES = {
     "F64": "float64",
@@ -142,29 +148,32 @@ def write_file(
     metadata: Mapping[str, str] = _WEIGHTS,
     *,
     overwrite: bool = True,
-    checksum: bool = False,
+    checksums: bool = False,
 ) -> None:
     """Write weights to a safetensors file atomically, one weight at a time.
 
-    With a checksum, the last tensor is the CRC-32 of all bytes before it, with which
-    `WeightFile.verify` detects damage.
+    With checksums, the last tensor holds the CRC-32 of the header and of each tensor
+    before it, in their order. `WeightFile` compares them with what it reads.
     """
     ordered = sorted(weights, key=lambda weight: weight.key)
-    check = [Entry("", _CHECKSUM, (4,), "uint8")] if checksum else []
+    count = len(ordered) + 1 if checksums else 0
+    checked = [Entry("", _CHECKSUMS, (4 * count,), "uint8")] if checksums else []
+    notes = {**metadata, **(_CHECKED if checksums else {})}
 
     def pieces() -> Iterator[bytes | memoryview]:
-        header = _header([*ordered, *check], metadata)
-        total = zlib.crc32(header)
+        header = _header([*ordered, *checked], notes)
+        found = np.empty(count, "<u4")
+        if count:
+            found[0] = zlib.crc32(header)
         yield header
-        for weight in ordered:
+        for place, weight in enumerate(ordered, 1):
             values = np.ascontiguousarray(read(weight.name), _stored(weight))
             data = values.reshape(-1).view(np.uint8).data
-            if check:
-                total = zlib.crc32(data, total)
+            if count:
+                found[place] = zlib.crc32(data)
             yield data
             del values, data  # freed before the next one is read
-        if check:
-            yield _checksum(total)
+        yield found.tobytes()
 
     write_atomically(path, pieces(), overwrite=overwrite)
 
@@ -227,12 +236,14 @@ class WeightFile:
         try:
             remove_abandoned(path)
             self._start, self._entries = _read_header(self._file, header_bytes)
+            notes = self._entries.pop("__metadata__", {})
+            self.metadata: dict[str, Any] = notes if isinstance(notes, dict) else {}
+            self._held: dict[str, npt.NDArray[np.uint8]] = {}  # read by `verify`
+            self._checksums: dict[str, int] = {}
+            self._read_checksums()
         except BaseException:
             self._file.close()
             raise
-        notes = self._entries.pop("__metadata__", {})
-        self.metadata: dict[str, Any] = notes if isinstance(notes, dict) else {}
-        self._held: dict[str, npt.NDArray[np.uint8]] = {}  # bytes read by `verify`
 
     def __enter__(self) -> Self:
         return self
@@ -245,28 +256,52 @@ class WeightFile:
         weights: Sequence[Weight | Entry],
         key_of: Callable[[str], str | None] | None = None,
     ) -> list[Floats]:
-        """Return a model's weights; WeightsError if the file has others or is damaged.
+        """Return a model's weights; WeightsError if the file has others.
 
-        `key_of` maps names in the file to keys, or to None for tensors to skip.
+        FormatError if it is damaged. `key_of` maps names in the file to keys, or to
+        None for tensors to skip.
         """
+        spans = self._spans(weights, key_of)
+        return [
+            self._bytes(weight.key, *spans[weight.key])
+            .view(_stored(weight))
+            .reshape(weight.shape)
+            .astype(weight.dtype, copy=False)
+            for weight in weights
+        ]
+
+    def later(
+        self, weights: Sequence[Weight | Entry], unread: Collection[str] = ()
+    ) -> dict[str, StoredArray]:
+        """Return what reads a model's weights, by name, while the file is open.
+
+        Raises as `read` does, for what the header says. `unread` are keys to skip.
+        """
+        spans = self._spans(weights, lambda name: None if name in unread else name)
+
+        def reading(key: str) -> Callable[[npt.NDArray[np.uint8]], None]:
+            return lambda values: self._fill(key, spans[key][0], values)
+
+        return {
+            each.name: StoredArray(each.shape, _stored(each), reading(each.key))
+            for each in weights
+        }
+
+    def _spans(
+        self,
+        weights: Sequence[Weight | Entry],
+        key_of: Callable[[str], str | None] | None,
+    ) -> dict[str, tuple[int, int]]:
+        """Return where the weights of a model lie, by key, after checks."""
         names = {
             name: name if key_of is None else key_of(name) for name in self._entries
         }
-        try:
-            _check_names(names, weights, self.where)
-            read = self._tensors
-            result = {key: read[name] for name, key in names.items() if key is not None}
-            for weight in weights:
-                _check_entry(weight, result[weight.key], self.where)
-            return [
-                self._bytes(weight.key, *result[weight.key]["data_offsets"])
-                .view(_stored(weight))
-                .reshape(weight.shape)
-                .astype(weight.dtype, copy=False)
-                for weight in weights
-            ]
-        except FormatError as error:
-            raise _damaged(self.where, error) from None
+        _check_names(names, weights, self.where)
+        read = self._tensors
+        result = {key: read[name] for name, key in names.items() if key is not None}
+        for weight in weights:
+            _check_entry(weight, result[weight.key], self.where)
+        return {key: each["data_offsets"] for key, each in result.items()}
 
     def has(self, weight: Weight | Entry) -> bool:
         """Return whether there is a tensor of a weight's key, shape and dtype."""
@@ -275,22 +310,35 @@ class WeightFile:
         return bool(same and known["dtype"] == _CODES[weight.dtype])
 
     def verify(self) -> None:
-        """Read the whole file into memory and check its checksum.
+        """Read the whole file into memory and compare it with its checksums.
 
-        The file may be closed afterwards. Raises FormatError if the checksum is missing
+        The file may be closed afterwards. Raises FormatError if a checksum is missing
         or does not match.
         """
+        if not self._checksums:
+            raise FormatError("it has no checksums")
+        self._held = {
+            key: self._bytes(key, *each["data_offsets"])
+            for key, each in self._tensors.items()
+        }
+
+    def _read_checksums(self) -> None:
+        """Read the checksums of tensors, and compare that of the header.
+
+        There are none in files of weights alone, and of other writers.
+        """
+        if self.metadata.get(_CHECKSUMS) != _CHECKED[_CHECKSUMS]:
+            return
         spans = {key: each["data_offsets"] for key, each in self._tensors.items()}
+        *names, last = sorted(spans, key=spans.__getitem__) or [""]
+        if last != _CHECKSUMS or spans[last][1] - spans[last][0] != 4 * len(spans):
+            raise FormatError("it has not one checksum for each tensor")
+        of_header, *found = self._bytes(last, *spans[last]).view("<u4").tolist()
         self._file.seek(0)
-        check = zlib.crc32(self._file.read(self._start))
-        for key in sorted(spans, key=spans.__getitem__):
-            self._held[key] = self._bytes(key, *spans[key])
-            if key != _CHECKSUM:
-                check = zlib.crc32(self._held[key].data, check)
-        stored = self._held.pop(_CHECKSUM, None)
-        if stored is None or stored.tobytes() != _checksum(check):
-            raise FormatError("its checksum is missing or does not match")
-        del self._entries[_CHECKSUM], self._tensors[_CHECKSUM]
+        if of_header != zlib.crc32(self._file.read(self._start)):
+            raise FormatError("the checksum of its header differs")
+        del self._entries[last], self._tensors[last]
+        self._checksums = dict(zip(names, found, strict=True))
 
     @cached_property
     def _tensors(self) -> dict[str, Any]:
@@ -307,10 +355,18 @@ class WeightFile:
         if key in self._held:
             return self._held[key]
         values = np.empty(end - begin, np.uint8)
+        self._fill(key, begin, values)
+        return values
+
+    def _fill(self, key: str, begin: int, values: npt.NDArray[np.uint8]) -> None:
+        """Read the bytes of a tensor into an array, and compare its checksum."""
         self._file.seek(self._start + begin)
         if values.size and self._file.readinto(values.data) < values.nbytes:
-            raise FormatError("it was truncated while it was read")
-        return values
+            raise FormatError(f"{self.where} was truncated while it was read")
+        if self._checksums.get(key) not in (None, zlib.crc32(values.data)):
+            raise FormatError(
+                f"{self.where} is damaged: the checksum of {key!r} differs"
+            )
 
 
 def read_file(
@@ -346,11 +402,6 @@ def _damaged(where: str, error: FormatError) -> WeightsError:
     )
 
 
-def _checksum(check: int) -> bytes:
-    """Return the bytes of the checksum tensor."""
-    return check.to_bytes(4, "little")
-
-
 def _read_header(file: BufferedReader, expected: int) -> tuple[int, dict[str, Any]]:
     """Return the offset of the data and the entries; `expected` is in bytes."""
     size = os.fstat(file.fileno()).st_size
@@ -366,7 +417,10 @@ def _read_header(file: BufferedReader, expected: int) -> tuple[int, dict[str, An
             f"its header of {length} bytes belongs to a much larger model"
         )
     file.seek(8)
-    entries = read_json(file.read(length), "header")
+    try:
+        entries = read_json(file.read(length), "header")
+    except FormatError:
+        raise FormatError("its header is not JSON") from None
     if not isinstance(entries, dict):
         raise FormatError("its header is not a JSON object")
     return 8 + length, entries

@@ -153,12 +153,7 @@ def load_model(
         with _reading(where), CustomObjectScope(custom_objects):
             made: Model = load_model_of_keras(filepath, compiled=compile)
             return made
-    try:
-        file = WeightFile(filepath)
-    except FormatError as error:
-        more = "; from_onnx reads ONNX" if where.endswith(".onnx") else ""
-        raise FormatError(f"{where} holds no model: {error}{more}") from None
-    with file:
+    with _opened(filepath) as file:
         return _loaded(file, custom_objects or {}, compiled=compile)
 
 
@@ -349,29 +344,69 @@ def model_from_description(
     return model
 
 
+@contextmanager
+def stored_model(filepath: str | os.PathLike[str]) -> Iterator[Model]:
+    """Build the model of a `.memcfg` file, not compiled, for the time of a block.
+
+    Each weight is read straight into the model's memory when a step first needs it, and
+    goes with it. Raises as `load_model`, and so does the first step.
+    """
+    with _opened(filepath) as file:
+        with _reading(file.where):
+            model, _, unread = _described(file, {}, compiled=False)
+            with model._lock.turn():
+                skipped = {each.key for each in unread}
+                values = file.later(entries(model), skipped)
+                model._built_session().read_later(values)
+        try:
+            yield model
+        finally:
+            model._built_session().close()
+
+
+def _opened(path: str | os.PathLike[str]) -> WeightFile:
+    """Open a model's file; FormatError if it is none."""
+    where = os.fspath(path)
+    try:
+        return WeightFile(path)
+    except FormatError as error:
+        more = "; from_onnx reads ONNX" if where.endswith(".onnx") else ""
+        problem = f"is damaged or holds no model: {error}{more}"
+        raise FormatError(f"{where} {problem}") from None
+
+
 def _loaded(file: WeightFile, custom: Mapping[str, Any], *, compiled: bool) -> Model:
     """Build the model of an open file and load its weights."""
+    with _reading(file.where):
+        model, steps, unread = _described(file, custom, compiled=compiled)
+        skipped = {each.key for each in unread}
+        with model._lock.turn():
+            wanted = entries(model)
+            found = file.read(wanted, lambda name: None if name in skipped else name)
+            set_values(model, zip(wanted, found, strict=True), steps)
+    return model
+
+
+def _described(
+    file: WeightFile, custom: Mapping[str, Any], *, compiled: bool
+) -> tuple[Model, int | None, list[Entry]]:
+    """Build the model of an open file, without values.
+
+    Returns it with the number of steps, and what the file has of an optimizer's state
+    that the model does not.
+    """
     notes, where = file.metadata, file.where
     if notes.get("format") != FORMAT or not isinstance(notes.get("model"), str):
         raise FormatError(f"{where} holds weights but no model: use load_weights")
     document = read_json(notes["model"], "model")
     reader = _Reader(custom, where)
-    with _reading(where):
-        model = reader.read(document)
-        settings = document["compile"]
-        if compiled and settings is not None:
-            reader.compile(model, settings)
-        steps, unread = _state_of(settings)
-        trace_layers(model._built_network())
-        with model._lock.turn():
-            wanted = entries(model)
-            values = file.read([*wanted, *(() if compiled else unread)])
-            set_values(
-                model,
-                zip(wanted, values, strict=False),
-                steps if compiled else None,
-            )
-    return model
+    model = reader.read(document)
+    settings = document["compile"]
+    if compiled and settings is not None:
+        reader.compile(model, settings)
+    steps, unread = _state_of(settings)
+    trace_layers(model._built_network())
+    return (model, steps, []) if compiled else (model, None, unread)
 
 
 @contextmanager

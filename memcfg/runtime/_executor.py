@@ -933,7 +933,7 @@ class Executor:
     def _largest(
         self, graphs: Mapping[str, Graph], initial: Mapping[str, _Value]
     ) -> int:
-        """Return the bytes of the largest array that new state comes from."""
+        """Return the bytes of the largest array that is drawn for new state."""
         tensors = next(iter(graphs.values())).tensors
         sizes = {each.name: each.nbytes for each in tensors}
         return max(
@@ -942,7 +942,8 @@ class Executor:
                 for name, value in initial.items()
                 if name not in self.state
                 and name in sizes
-                and not (isinstance(value, FirstValue) and value.draws_in_place)
+                and isinstance(value, FirstValue)
+                and not value.draws_in_place
             ),
             default=0,
         )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -52,7 +54,44 @@ def test_a_network_larger_than_its_limit_predicts(files, capsys):
     assert "of 655360 B (640.00 KiB)" in notes
     arguments[0] = str(folder / "a.memcfg")
     assert main(["predict", *arguments]) != 0
-    assert "limit" in capsys.readouterr().err
+    assert "The smallest limit that would do is" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("name", ["a.mcz", "a.memcfg"])
+def test_the_limit_that_is_named_is_enough(files, capsys, name):
+    folder, expected = files
+    output = folder / "y.npy"
+    arguments = ["predict", str(folder / name), str(folder / "x.npy")]
+    arguments += ["--output", str(output)]
+    assert main(arguments) == 0
+    notes = capsys.readouterr().err
+    enough = re.search(r"; (\d+KiB) is enough as --limit", notes)[1]
+    output.unlink()
+    assert main([*arguments, "--limit", enough]) == 0
+    np.testing.assert_array_equal(np.load(output), expected)
+
+
+def test_the_smallest_limit_of_a_refusal_does_and_less_does_not(files, capsys):
+    folder, expected = files
+    output = folder / "y.npy"
+    arguments = ["predict", str(folder / "a.memcfg"), str(folder / "x.npy")]
+    arguments += ["--output", str(output), "--limit"]
+    assert main([*arguments, "100KiB"]) != 0
+    said = re.search(r"limit that would do is (\d+) B", capsys.readouterr().err)[1]
+    assert int(said) < 1.1 * (folder / "a.memcfg").stat().st_size
+    assert main([*arguments, f"{int(said) - 64}B"]) != 0
+    assert f"limit that would do is {said} B" in capsys.readouterr().err
+    assert main([*arguments, f"{said}B"]) == 0
+    np.testing.assert_array_equal(np.load(output), expected)
+
+
+def test_a_damaged_weight_is_found_when_it_is_read(files, capsys):
+    folder, _ = files
+    data = bytearray((folder / "a.memcfg").read_bytes())
+    data[len(data) // 2] ^= 4
+    (folder / "a.memcfg").write_bytes(data)
+    assert main(["predict", str(folder / "a.memcfg"), str(folder / "x.npy")]) == 2
+    assert "a.memcfg is damaged: the checksum of" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -294,6 +294,36 @@ def test_damaged_files_are_refused(tmp_path):
             models.load_model(path)
 
 
+def test_any_flipped_bit_is_noticed(tmp_path):
+    path, rng = tmp_path / "m.memcfg", np.random.default_rng(0)
+    trained("late", "momentum").save(path)
+    data = path.read_bytes()
+    start = 8 + int.from_bytes(data[:8], "little")
+    places = [*rng.integers(8, start, 30), *rng.integers(start, len(data), 30)]
+    for place in map(int, places):
+        damage = bytes([data[place] ^ 1 << rng.integers(8)])
+        path.write_bytes(data[:place] + damage + data[place + 1 :])
+        with pytest.raises(FormatError, match=r"m\.memcfg"):
+            models.load_model(path)
+
+
+def test_state_that_is_not_read_takes_no_memory(tmp_path):
+    """Adam's state is twice as large as the weights."""
+    path, width = tmp_path / "m.memcfg", 256
+    model = nn.Sequential([nn.Input((width,)), nn.Dense(width), nn.Dense(width)])
+    model.compile("adam", "mse")
+    model.save(path)
+    largest = 4 * width * width
+    with mc.budget(4 * largest) as budget:
+        mc.config.reset_memory_stats("CPU:0")
+        before = budget.in_use_bytes
+        loaded = models.load_model(path, compile=False)
+        peak = mc.config.get_memory_info("CPU:0")["peak"]
+        assert peak - before < 2.5 * largest
+    assert np.array_equal(loaded.get_weights()[0], model.get_weights()[0])
+    del loaded  # or the devices are still in use
+
+
 def of_one_number(number, path):
     """Save a model of which name, layer, steps and weights all tell a number."""
     layer = nn.Dense(3, name=f"layer{number}")

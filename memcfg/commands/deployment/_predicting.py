@@ -4,20 +4,25 @@ from __future__ import annotations
 
 import io
 import sys
-from contextlib import nullcontext
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from memcfg import compression, config, nn
+from memcfg._core._holders import margin_beside
 from memcfg.commands._sizes import limit
 from memcfg.commands._whole_numbers import positive
 from memcfg.errors import FormatError
 from memcfg.files import open_file, write_atomically
-from memcfg.units import exact
+from memcfg.memory import numpy_allocator
+from memcfg.nn.models import stored_model
+from memcfg.units import align_up, exact
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
+    from contextlib import AbstractContextManager
 
     import numpy.typing as npt
 
@@ -25,7 +30,8 @@ _DESCRIPTION = (
     "Print the outputs of a model for samples in a .npy file: a line for each sample, "
     "numbers separated by spaces. The weights of a compressed model (.mcz) stay in its "
     "file: each is read and decoded before it is needed, while what is before it "
-    "computes. The peak of memory goes to the error stream."
+    "computes. The peak of memory, with the model's and NumPy's arrays, goes to the "
+    "error stream, and without --limit also a limit that is enough."
 )
 
 
@@ -74,17 +80,21 @@ def _run(args: argparse.Namespace) -> int:
     if not args.model.endswith((".mcz", ".memcfg")):
         args.parser.error(f"MODEL is a .mcz or .memcfg file, not {args.model!r}")
     samples = _samples(args.data)
-    within = nullcontext() if args.limit is None else config.budget(f"{args.limit}B")
-    with within:
-        model = _model(args.model, args.products)
+    pool = config.logical_device("CPU:0").pool
+    if args.limit is None:  # NumPy's arrays count, as under a limit
+        within: AbstractContextManager[object] = numpy_allocator(pool)
+    else:
+        within = config.budget(f"{args.limit}B")
+    with within, _opened(args.model, args.products) as model:
         outputs = _predict(model, samples, args)
-        peak = model.memory_report().measured_peak_bytes
-        if args.output is None:
-            _print(outputs)
-        else:
-            write_atomically(args.output, _as_file(outputs))
-        model.close()
-    allowed = "" if args.limit is None else f" of {exact(args.limit)}"
+        peak = pool.stats().peak_bytes
+    if args.output is None:
+        _print(outputs)
+    else:
+        write_atomically(args.output, _as_file(outputs))
+    allowed = f"; {_enough(peak)} is enough as --limit"
+    if args.limit is not None:
+        allowed = f" of {exact(args.limit)}"
     print(
         f"memcfg: {len(samples)} samples, at a peak of {exact(peak)}{allowed}",
         file=sys.stderr,
@@ -92,10 +102,23 @@ def _run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _model(path: str, products: str) -> nn.Model:
-    if path.endswith(".mcz"):
-        return compression.load(path).streamed(products=products)
-    return nn.models.load_model(path, compile=False)
+def _enough(peak: int) -> str:
+    """Return a limit that leaves a peak of bytes, and its margin for arrays."""
+    return f"{align_up(peak + margin_beside(peak), 1024) // 1024}KiB"
+
+
+@contextmanager
+def _opened(path: str, products: str) -> Iterator[nn.Model]:
+    """Open a model whose weights stay in their file until a step needs them."""
+    if not path.endswith(".mcz"):
+        with stored_model(path) as model:
+            yield model
+        return
+    model = compression.load(path).streamed(products=products)
+    try:
+        yield model
+    finally:
+        model.close()
 
 
 def _samples(path: str) -> npt.NDArray[Any]:

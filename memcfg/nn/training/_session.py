@@ -180,6 +180,7 @@ class Session:
     _superseded = False
     instead: Fallback | None = None  # by which this model is trained for another
     _trained: ProgramKey | None = None  # the last whole batch that ranks train on
+    _stored: Mapping[str, FirstValue] | None = None  # what lies in a file
 
     def __init__(
         self,
@@ -478,7 +479,7 @@ class Session:
             if name in self._resident:
                 return np.asarray(self.executor.read_state(name))
             if name not in self._on_host:
-                self._on_host[name] = self._undrawn(name).first_value()
+                self._on_host[name] = self._first(name).first_value()
             return self._on_host[name].copy()
 
     def read_part(self, name: str) -> Floats:
@@ -556,8 +557,17 @@ class Session:
             elif name in parts:
                 values[name] = parts.first(name)
             else:
-                values[name] = self._undrawn(name)
+                values[name] = self._first(name)
         return values
+
+    def read_later(self, values: Mapping[str, FirstValue]) -> None:
+        """Take these first values, when they are needed, instead of drawing some."""
+        self._stored = values
+
+    def _first(self, name: str) -> FirstValue:
+        """Return what gives the first value of a weight or slot."""
+        stored = None if self._stored is None else self._stored.get(name)
+        return stored or self._undrawn(name)
 
     def _undrawn(self, name: str) -> Weight | Slot:
         """Return the weight or slot of a name."""
