@@ -50,20 +50,6 @@ Heap::Span Heap::touched(const Chunk& chunk) const noexcept {
   return {offset >> page_bits_, ((offset + chunk.size - 1) >> page_bits_) + 1};
 }
 
-ChunkId Heap::find(const void* address) const noexcept {
-  const std::uintptr_t start = number(address);
-  for (std::size_t i = segment_count_.load(std::memory_order_acquire); i-- > 0;) {
-    const Segment& segment = segments_[i];
-    const Offset offset = start - segment.base.load(std::memory_order_relaxed);
-    if (offset >= segment.size.load(std::memory_order_relaxed)) continue;
-    const ChunkId id = segment.starts.find(tables_, offset);
-    const bool starts =
-        id != 0 && chunks_[id].address.load(std::memory_order_relaxed) == start;
-    return starts ? id : 0;
-  }
-  return 0;
-}
-
 Heap::Allocation Heap::allocate(Bytes size, Bytes alignment, Lifetime lifetime) {
   const Bytes needed = saturating_add(size, alignment - kAlignment);
   ChunkId free_chunk = find_free(needed);

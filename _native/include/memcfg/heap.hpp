@@ -249,6 +249,20 @@ inline Heap::Segment& Heap::segment_of(const Chunk& chunk) const noexcept {
   return segments_[chunk.segment];
 }
 
+inline ChunkId Heap::find(const void* address) const noexcept {
+  const std::uintptr_t start = reinterpret_cast<std::uintptr_t>(address);
+  for (std::size_t i = segment_count_.load(std::memory_order_acquire); i-- > 0;) {
+    const Segment& segment = segments_[i];
+    const Offset offset = start - segment.base.load(std::memory_order_relaxed);
+    if (offset >= segment.size.load(std::memory_order_relaxed)) continue;
+    const ChunkId id = segment.starts.find(tables_, offset);
+    const bool starts =
+        id != 0 && chunks_[id].address.load(std::memory_order_relaxed) == start;
+    return starts ? id : 0;
+  }
+  return 0;
+}
+
 inline Heap::Span Heap::inside(const Chunk& chunk) const noexcept {
   const Offset offset = chunk.address - segment_of(chunk).base;
   const Page first = (offset + page_ - 1) >> page_bits_;
