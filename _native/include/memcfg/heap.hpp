@@ -211,7 +211,8 @@ class Heap {
   void release_pages(Bytes size) noexcept;
   Bytes allowance() const noexcept;
   Bytes decommit_free(Bytes wanted, bool for_good) noexcept;
-  Bytes discard(ChunkId id, Bytes wanted, bool for_good) noexcept;
+  Bytes decommit_older(Bytes wanted, Bytes shortest, bool for_good) noexcept;
+  Bytes discard(ChunkId id, Bytes wanted, Bytes shortest, bool for_good) noexcept;
   Bytes drop_segment(ChunkId id) noexcept;
 
   HeapExtent extent(const Chunk& chunk, const std::vector<std::string>& tags) const;
