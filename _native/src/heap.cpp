@@ -14,6 +14,7 @@ constexpr Bytes kFirstBlock = Bytes{2} << 20;     // bytes, where memory comes w
 
 constexpr Bytes kSlack = Bytes{128} << 10;  // bytes
 constexpr Bytes kShare = 24;                // one part in so many
+constexpr Bytes kPayers = 32;               // runs that pay for a request
 
 std::uintptr_t number(const void* address) noexcept {
   return reinterpret_cast<std::uintptr_t>(address);
@@ -48,20 +49,6 @@ bool Heap::has_segment_at(const void* address) const noexcept {
 Heap::Span Heap::touched(const Chunk& chunk) const noexcept {
   const Offset offset = chunk.address - segment_of(chunk).base;
   return {offset >> page_bits_, ((offset + chunk.size - 1) >> page_bits_) + 1};
-}
-
-ChunkId Heap::find(const void* address) const noexcept {
-  const std::uintptr_t start = number(address);
-  for (std::size_t i = segment_count_.load(std::memory_order_acquire); i-- > 0;) {
-    const Segment& segment = segments_[i];
-    const Offset offset = start - segment.base.load(std::memory_order_relaxed);
-    if (offset >= segment.size.load(std::memory_order_relaxed)) continue;
-    const ChunkId id = segment.starts.find(tables_, offset);
-    const bool starts =
-        id != 0 && chunks_[id].address.load(std::memory_order_relaxed) == start;
-    return starts ? id : 0;
-  }
-  return 0;
 }
 
 Heap::Allocation Heap::allocate(Bytes size, Bytes alignment, Lifetime lifetime) {
@@ -448,12 +435,22 @@ void Heap::commit_runs(ChunkId id, Bytes reserved) {
   }
 }
 
-// `for_good`: pages that requests pay for with pages come and go.
+// `for_good`: pages that requests pay for with pages come and go. A request waits for
+// that, and each run of pages is a call of the system: a few long runs pay before many
+// short ones.
 Bytes Heap::decommit_free(Bytes wanted, bool for_good) noexcept {
+  const Bytes first = for_good ? decommit_older(wanted, wanted / kPayers, true) : 0;
+  return first < wanted ? first + decommit_older(wanted - first, 0, for_good) : first;
+}
+
+// From the oldest to the youngest free chunk, runs of at least `shortest` bytes.
+Bytes Heap::decommit_older(Bytes wanted, Bytes shortest, bool for_good) noexcept {
   Bytes decommitted = 0;
   for (ChunkId id = oldest_; id != 0 && decommitted < wanted;) {
     const ChunkId next = chunks_[id].younger;
-    decommitted += discard(id, wanted - decommitted, for_good);
+    if (chunks_[id].size >= shortest) {
+      decommitted += discard(id, wanted - decommitted, shortest, for_good);
+    }
     id = next;
   }
   return decommitted;
@@ -464,7 +461,7 @@ Bytes Heap::decommit_old() noexcept {
   const ChunkId mark = mark_;
   for (ChunkId id = mark == 0 ? 0 : oldest_; id != 0;) {
     const ChunkId next = id == mark ? 0 : chunks_[id].younger;
-    decommitted += discard(id, kNoLimit, false);
+    decommitted += discard(id, kNoLimit, 0, false);
     id = next;
   }
   mark_ = youngest_;
@@ -487,7 +484,7 @@ void Heap::reset() noexcept {
   }
 }
 
-Bytes Heap::discard(ChunkId id, Bytes wanted, bool for_good) noexcept {
+Bytes Heap::discard(ChunkId id, Bytes wanted, Bytes shortest, bool for_good) noexcept {
   Chunk& chunk = chunks_[id];
   if (system_.whole_blocks()) return drop_segment(id);
   Segment& segment = segment_of(chunk);
@@ -499,6 +496,7 @@ Bytes Heap::discard(ChunkId id, Bytes wanted, bool for_good) noexcept {
     const Page first = segment.pages.find(last, span.last, true);
     if (first == span.last) break;
     last = segment.pages.find(first, span.last, false);
+    if ((last - first) * page_ < shortest) continue;
     last = std::min(last, first + ((wanted - decommitted - 1) >> page_bits_) + 1);
     void* const address = base + first * page_;
     const Bytes size = (last - first) * page_;
@@ -507,9 +505,10 @@ Bytes Heap::discard(ChunkId id, Bytes wanted, bool for_good) noexcept {
     segment.pages.clear(first, last);
     decommitted += size;
   }
+  const bool more = segment.pages.find(span.first, span.last, true) != span.last;
+  if (decommitted == 0 && more) return 0;
   committed_ -= decommitted;
   release_pages(decommitted);
-  const bool more = segment.pages.find(last, span.last, true) != span.last;
   remove_free(id);
   set_lead(chunk, 0);
   chunk.pages = more ? Chunk::some : Chunk::none;

@@ -80,6 +80,7 @@ Pool::Pool(std::string name,
       upstream_(std::move(upstream)),
       blocks_(std::move(blocks)),
       system_(system != nullptr ? *system : *pages_of(upstream_.get(), blocks_.get())),
+      whole_blocks_(system_.whole_blocks()),
       growth_(growth),
       meter_(system_.on_host() ? &host_meter() : nullptr),
       heap_(system_),
@@ -243,7 +244,7 @@ Pool::Allocation Pool::allocate_chunk(const Request& request,
   if (cache != nullptr && plain && request.lifetime != Lifetime::long_lived) {
     ThreadCache::Stack& stack = cache->stacks[SizeClass::of(charge)];
     if (stack.count > 0) {
-      Chunk* const chunk = stack.chunks[--stack.count];
+      Chunk* const chunk = stack.pop();
       cache->kept -= chunk->size;
       return {chunk, Heap::Fresh::none};
     }
@@ -359,7 +360,8 @@ Pool::Allocation Pool::allocate_in_huge_pages(Request request) {
 }
 
 // The block at an address: often the one that this thread allocated last.
-inline Chunk& Pool::find_block(const void* address, const ThreadCache* cache) const {
+[[gnu::always_inline]] inline Chunk& Pool::find_block(const void* address,
+                                                      const ThreadCache* cache) const {
   Chunk* const last = cache == nullptr ? nullptr : cache->last;
   if (last != nullptr && address_of(*last) == address) return *last;
   return look_up(address);
@@ -367,7 +369,7 @@ inline Chunk& Pool::find_block(const void* address, const ThreadCache* cache) co
 
 Chunk& Pool::look_up(const void* address) const {
   Lock lock(mutex_, std::defer_lock);
-  if (system_.whole_blocks()) lock.lock();  // its segments come and go
+  if (whole_blocks_) lock.lock();  // its segments come and go
   const ChunkId id = heap_.find(address);
   if (id == 0) throw bad_free("the address is not that of a block of this pool");
   return heap_[id];
@@ -381,7 +383,7 @@ Bytes Pool::size_of(const void* address) const {
 }
 
 // Nobody else can free or resize the block now. Throws bad_free, nothing changed.
-inline Use Pool::take_use(Chunk& chunk, Bytes size) {
+[[gnu::always_inline]] inline Use Pool::take_use(Chunk& chunk, Bytes size) {
   const Use use(chunk.use.exchange(0, std::memory_order_acq_rel));
   if (use.word() == 0 || use.requested() != size) throw_bad_free(chunk, use, size);
   return use;
@@ -394,7 +396,9 @@ void Pool::throw_bad_free(Chunk& chunk, Use use, Bytes size) {
 }
 
 // Pre: the chunk is nobody's, and was used as `use` says.
-inline void Pool::take_back(Chunk& chunk, Use use, ThreadCache* cache) noexcept {
+[[gnu::always_inline]] inline void Pool::take_back(Chunk& chunk,
+                                                   Use use,
+                                                   ThreadCache* cache) noexcept {
   const Bytes charge = align_up(use.requested());
   if (charge <= ThreadCache::kMaxLarge && cache != nullptr && cache->lock.enter()) {
     const bool done = charge <= SizeClass::kLargest

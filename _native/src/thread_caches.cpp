@@ -81,6 +81,14 @@ constexpr auto kRelaxed = std::memory_order_relaxed;
 
 }  // namespace
 
+Tag ThreadCache::find_named(std::string_view name) noexcept {
+  if (last_tag != nullptr && last_tag->first == name) return last_tag->second;
+  const auto row = tags.find(name);
+  if (row == tags.end()) return TagTable::kUnknown;
+  last_tag = &*row;
+  return row->second;
+}
+
 void ThreadCaches::add(std::shared_ptr<ThreadCache> cache, std::size_t tags) {
   set_bound(*cache, accounting_.limit());
   cache->counts.charged.resize(tags);
@@ -131,13 +139,11 @@ void ThreadCaches::flush(ThreadCache& cache) noexcept {
 void ThreadCaches::flush(ThreadCache& cache,
                          ThreadCache::Stack& stack,
                          std::size_t count) noexcept {
-  Chunk** const chunks = stack.chunks.data();
   for (std::size_t i = 0; i < count; ++i) {
-    cache.kept -= chunks[i]->size;
-    heap_.release(*chunks[i]);
+    cache.kept -= stack.chunks[i]->size;
+    heap_.release(*stack.chunks[i]);
   }
-  std::copy(chunks + count, chunks + stack.count, chunks);
-  stack.count -= static_cast<std::uint32_t>(count);
+  stack.drop(count);
 }
 
 void ThreadCaches::release_large(ThreadCache& cache) noexcept {

@@ -3,7 +3,7 @@
 #include <memory>
 
 #include "memcfg/pool.hpp"
-#include "memcfg/simulated.hpp"
+#include "memcfg/system_resource.hpp"
 #include "workloads.hpp"
 
 namespace {

@@ -358,6 +358,42 @@ TEST(one_of_two_frees_of_a_block_is_refused) {
   }
 }
 
+// The freeing thread keeps what it can, and is still there when others want it.
+TEST(what_another_thread_frees_is_room_at_once) {
+  for (const Bytes limit : {kMiB, 8 * kMiB}) {
+    const auto pool = make_pool(limit);
+    std::vector<void*> addresses;
+    constexpr int kRounds = 4;
+    Meeting meeting(2);
+    Threads threads;
+    threads.start([&] {
+      for (int round = 0; round < kRounds; ++round) {
+        meeting.arrive();
+        for (void* address : addresses) pool->deallocate(address, 1000);
+        meeting.arrive();
+        meeting.arrive();
+      }
+    });
+    for (int round = 0; round < kRounds; ++round) {
+      addresses.clear();
+      for (Bytes left = limit; left > 0; left -= 1024) {
+        addresses.push_back(pool->allocate({1000}));
+      }
+      const bool full = pool->stats().current == limit && !grants(*pool, {1});
+      meeting.arrive();
+      meeting.arrive();
+      const ResourceStats now = pool->stats();
+      CHECK(full && now.current == 0 && now.requested == 0 && now.peak == limit);
+      CHECK_THROWS(bad_free, pool->deallocate(addresses[0], 1000));
+      if (round == 0) CHECK(kept(*pool) > 0);
+      CHECK(!grants(*pool, {limit + 1}) && grants(*pool, {limit}));
+      meeting.arrive();
+    }
+    threads.finish();
+    check_pool(*pool);
+  }
+}
+
 // One takes, another frees: the metadata of either thread's cache alone are below zero.
 TEST(blocks_cross_threads) {
   for (const Bytes limit : {kMiB, 64 * kMiB}) {

@@ -72,6 +72,29 @@ TEST(a_child_has_what_its_parent_had) {
   check_pool(*pool);
 }
 
+TEST(a_child_has_what_another_thread_freed) {
+  const auto pool = make_pool(64 * kMiB);
+  std::vector<void*> addresses;
+  for (int i = 0; i < 100; ++i) addresses.push_back(pool->allocate({1000}));
+  Meeting meeting(2);
+  Threads threads;
+  threads.start([&] {
+    for (void* address : addresses) pool->deallocate(address, 1000);
+    meeting.arrive();
+    meeting.arrive();
+  });
+  meeting.arrive();
+  const bool good = child_does([&] {
+    CHECK(pool->stats().current == 0 && grants(*pool, {64 * kMiB}));
+    CHECK_THROWS(memcfg::bad_free, pool->deallocate(addresses[0], 1000));
+    use_everything(*pool, 1);
+  });
+  meeting.arrive();
+  threads.finish();
+  CHECK(good && pool->stats().current == 0);
+  check_pool(*pool);
+}
+
 TEST(a_child_of_a_child) {
   const auto pool = make_pool(64 * kMiB);
   use(*pool, 1, 100);

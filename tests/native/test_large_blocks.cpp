@@ -51,8 +51,8 @@ TEST(a_thread_keeps_the_large_block_that_it_freed) {
 
 TEST(what_it_keeps_is_a_small_share) {
   CHECK(keeps(*make_pool(64 * kMiB), kMiB) && !keeps(*make_pool(64 * kMiB), kMiB + 64));
-  CHECK(keeps(*make_pool(kNoLimit), 4 * kMiB));
-  CHECK(!keeps(*make_pool(kNoLimit), 4 * kMiB + 64));
+  CHECK(keeps(*make_pool(kNoLimit), 32 * kMiB));
+  CHECK(!keeps(*make_pool(kNoLimit), 32 * kMiB + 64));
   const auto pool = make_pool(256 * kMiB);
   pool->set_limit(64 * kMiB);
   CHECK(!keeps(*pool, 2 * kMiB));

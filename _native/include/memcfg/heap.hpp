@@ -211,7 +211,8 @@ class Heap {
   void release_pages(Bytes size) noexcept;
   Bytes allowance() const noexcept;
   Bytes decommit_free(Bytes wanted, bool for_good) noexcept;
-  Bytes discard(ChunkId id, Bytes wanted, bool for_good) noexcept;
+  Bytes decommit_older(Bytes wanted, Bytes shortest, bool for_good) noexcept;
+  Bytes discard(ChunkId id, Bytes wanted, Bytes shortest, bool for_good) noexcept;
   Bytes drop_segment(ChunkId id) noexcept;
 
   HeapExtent extent(const Chunk& chunk, const std::vector<std::string>& tags) const;
@@ -247,6 +248,20 @@ class Heap {
 // Called for each block: small enough to be worth no call.
 inline Heap::Segment& Heap::segment_of(const Chunk& chunk) const noexcept {
   return segments_[chunk.segment];
+}
+
+inline ChunkId Heap::find(const void* address) const noexcept {
+  const std::uintptr_t start = reinterpret_cast<std::uintptr_t>(address);
+  for (std::size_t i = segment_count_.load(std::memory_order_acquire); i-- > 0;) {
+    const Segment& segment = segments_[i];
+    const Offset offset = start - segment.base.load(std::memory_order_relaxed);
+    if (offset >= segment.size.load(std::memory_order_relaxed)) continue;
+    const ChunkId id = segment.starts.find(tables_, offset);
+    const bool starts =
+        id != 0 && chunks_[id].address.load(std::memory_order_relaxed) == start;
+    return starts ? id : 0;
+  }
+  return 0;
 }
 
 inline Heap::Span Heap::inside(const Chunk& chunk) const noexcept {

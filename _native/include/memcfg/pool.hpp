@@ -216,6 +216,7 @@ class Pool final : public Resource {
   const std::shared_ptr<Resource> upstream_;
   const std::unique_ptr<const System> blocks_;  // made from upstream_ where it has none
   const System& system_;
+  const bool whole_blocks_;
   const bool growth_;
   HostMeter* const meter_;  // null: the memory is not the host's
 

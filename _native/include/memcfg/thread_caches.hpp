@@ -145,7 +145,8 @@ class SizeClass {
 
   // Pre: 0 < size <= kLargest.
   static std::size_t of(Bytes size) noexcept {
-    return kTables.class_of[(size - 1) / kAlignment];
+    const Bytes granule = (size - 1) / kAlignment;
+    return granule < kExact ? granule : kTables.class_of[granule];
   }
   // Bytes of a block of the class.
   static Bytes size(std::size_t number) noexcept { return kTables.size_of[number]; }
@@ -157,6 +158,7 @@ class SizeClass {
 
  private:
   static constexpr std::size_t kGranules = kLargest / kAlignment;
+  static constexpr std::size_t kExact = 64;  // classes that differ by one granule
   struct Tables {
     std::array<std::uint8_t, kGranules> class_of{};  // by granules - 1
     std::array<std::uint32_t, kCount> size_of{};
@@ -164,7 +166,7 @@ class SizeClass {
       std::size_t number = 0;
       std::size_t granules = 0;
       for (std::size_t step = 1; granules < kGranules; ++number) {
-        if (granules >= 64 * step) step *= 2;
+        if (granules >= kExact * step) step *= 2;
         for (std::size_t i = 0; i < step; ++i) {
           class_of[granules + i] = static_cast<std::uint8_t>(number);
         }
@@ -190,12 +192,28 @@ inline constexpr SizeClass::Tables SizeClass::kTables{};
 // Used by its owner inside `lock`, or by whoever holds the pool's lock and has revoked
 // this one (the owner itself need not revoke it).
 struct alignas(128) ThreadCache {            // two lines: they are fetched in pairs
-  static constexpr std::size_t kDepth = 32;  // blocks of one class
-  static constexpr Bytes kMaxLarge = Bytes{4} << 20;  // bytes of the larger block
+  static constexpr std::size_t kDepth = 30;  // blocks of one class
+  static constexpr Bytes kMaxLarge = Bytes{32} << 20;  // bytes of the larger block
 
-  struct Stack {
+  // The last of the chunks is `top` as well: it is found without the count.
+  struct alignas(64) Stack {
+    Chunk* top = nullptr;
     std::uint32_t count = 0;
     std::array<Chunk*, kDepth> chunks{};
+
+    void push(Chunk& chunk) noexcept { chunks[count++] = top = &chunk; }
+    Chunk* pop() noexcept {  // pre: there is one
+      Chunk* const chunk = top;
+      top = --count == 0 ? nullptr : chunks[count - 1];
+      __builtin_prefetch(top, 1);  // of null: nothing
+      return chunk;
+    }
+    // The blocks that were put first go.
+    void drop(std::size_t some) noexcept {
+      std::copy(chunks.begin() + some, chunks.begin() + count, chunks.begin());
+      count -= static_cast<std::uint32_t>(some);
+      if (count == 0) top = nullptr;
+    }
   };
 
   OwnerLock lock;
@@ -217,8 +235,8 @@ struct alignas(128) ThreadCache {            // two lines: they are fetched in p
   // Pre: charge is the size rounded up to kAlignment.
   Chunk* take(Bytes size, Bytes charge, Tag tag) noexcept {
     Stack& stack = stacks[SizeClass::of(charge)];
-    if (stack.count == 0 || quota < charge) return nullptr;
-    Chunk* const chunk = stack.chunks[--stack.count];
+    if (stack.top == nullptr || quota < charge) return nullptr;
+    Chunk* const chunk = stack.pop();
     kept -= chunk->size;
     commit(*chunk, size, charge, tag);
     return chunk;
@@ -249,7 +267,7 @@ struct alignas(128) ThreadCache {            // two lines: they are fetched in p
         use.tag() >= counts.charged.size() || chunk.size != SizeClass::block(charge)) {
       return false;
     }
-    stack.chunks[stack.count++] = &chunk;
+    stack.push(chunk);
     kept += chunk.size;
     accept(use, charge);
     return true;
@@ -305,13 +323,9 @@ struct alignas(128) ThreadCache {            // two lines: they are fetched in p
 
   // A tag's number, if the owner has used it before; else TagTable::kUnknown.
   Tag find_tag(std::string_view name) noexcept {
-    if (name.empty()) return 0;
-    if (last_tag != nullptr && last_tag->first == name) return last_tag->second;
-    const auto row = tags.find(name);
-    if (row == tags.end()) return TagTable::kUnknown;
-    last_tag = &*row;
-    return row->second;
+    return name.empty() ? 0 : find_named(name);
   }
+  Tag find_named(std::string_view name) noexcept;
   void reset_tags() noexcept {
     last_tag = nullptr;
     tags.clear();
