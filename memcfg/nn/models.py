@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import traceback
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, cast
 
@@ -418,10 +419,19 @@ def _reading(where: str) -> Iterator[None]:
         except Exception as error:
             if allowance.is_exceeded:
                 raise _too_many(where) from None
-            if isinstance(error, _REFUSALS):
+            if isinstance(error, _REFUSALS) and not _of_reader(error):
                 raise
             problem = f"the description of its model is malformed: {error!r}"
             raise FormatError(f"{where}: {problem}") from error
+
+
+def _of_reader(error: Exception) -> bool:
+    """Return whether the reader met a type that it does not expect.
+
+    Other TypeErrors are those of constructors that reject an argument.
+    """
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    return isinstance(error, TypeError) and frame.f_code.co_filename == __file__
 
 
 def _state_of(settings: Any) -> tuple[int | None, list[Entry]]:

@@ -201,6 +201,30 @@ def test_files_that_lie_with_right_checksums_are_refused(saved, tmp_path):
     refused("damaged", codec="range")
 
 
+@pytest.mark.parametrize(
+    ("key", "value", "error"),
+    [
+        ("layers", None, FormatError),
+        ("layers", 7, FormatError),
+        ("layers", [7], FormatError),
+        ("model", 7, FormatError),
+        ("units", "x", TypeError),
+    ],
+)
+def test_descriptions_of_other_types_are_refused(saved, tmp_path, key, value, error):
+    document, sections = parts_of(saved[2])
+    description = document["model"]
+    if key == "units":
+        row = next(each for each in description["layers"] if key in each["config"])
+        description = row["config"]
+    description[key] = value
+    path = tmp_path / "a.mcz"
+    path.write_bytes(with_parts(document, sections))
+    words = "units must be" if key == "units" else f"{path}: .* is malformed"
+    with pytest.raises(error, match=words):
+        compression.load(path).model()
+
+
 def quantized(dtype, group=None, products="float32"):
     model = nn.Sequential(
         [

@@ -127,8 +127,9 @@ def _samples(path: str) -> npt.NDArray[Any]:
         pass
     try:
         found = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (EOFError, ValueError, OverflowError) as error:
-        raise FormatError(f"{path} is not a .npy file of numbers: {error}") from None
+    except (EOFError, ValueError, OverflowError):
+        problem = "is not a .npy file of numbers, or is damaged"
+        raise FormatError(f"{path} {problem}") from None
     if not isinstance(found, np.ndarray) or found.ndim == 0 or len(found) == 0:
         raise FormatError(f"{path} has no samples: an array of one or more is needed")
     return found
