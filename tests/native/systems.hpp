@@ -113,6 +113,7 @@ class Faulty final : public memcfg::System {
   mutable std::atomic<Bytes> allocated{0};  // blocks out
   mutable std::atomic<Bytes> most{0};       // highest open + guarded so far
   mutable std::atomic<int> hints{0};        // calls of advise_huge
+  mutable std::atomic<int> decommits{0};    // calls of decommit
   mutable std::atomic<bool> eager{false};   // huge pages wherever nobody is against
 
   explicit Faulty(Bytes page = host().page_size()) : page_(page) {}
@@ -158,6 +159,7 @@ class Faulty final : public memcfg::System {
     demand_inside(address, size, access);
     demand(pages_.has(number(address), end(address, size)),
            "decommit: a page is not committed");
+    ++decommits;
     demand(!huge_.touches(number(address), end(address, size)),
            "decommit: a page of a huge unit");
     pages_.cut(number(address), end(address, size));

@@ -382,6 +382,28 @@ TEST(free_chunks_pay_for_what_fits_none_of_them) {
   model.compare();
 }
 
+// Each run of pages is a call of the system, for which the request waits.
+TEST(a_few_long_runs_of_pages_pay_before_many_short_ones) {
+  const Faulty system;
+  memcfg::Heap heap(system);
+  const auto take = [&](Bytes size) {
+    return heap.allocate(size, kAlignment, Lifetime::unknown).id;
+  };
+  std::vector<ChunkId> ids;
+  for (int i = 0; i < 64; ++i) {
+    ids.push_back(take(16 * kKiB));
+    take(16 * kKiB);
+  }
+  for (int i = 0; i < 4; ++i) {
+    ids.push_back(take(4 * kMiB));
+    take(16 * kKiB);
+  }
+  for (const ChunkId id : ids) heap.release(heap[id]);  // the short ones are older
+  take(5 * kMiB);
+  CHECK(system.decommits > 0 && system.decommits <= 4);
+  heap.check();
+}
+
 TEST(so_much_is_given_back) {
   const Faulty system;
   std::mt19937 random(5);
