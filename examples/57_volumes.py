@@ -53,7 +53,7 @@ loss = nn.SparseCategoricalCrossentropy(from_logits=True)
 model.compile(nn.Adam(0.01), loss)
 graph = model.graph(BATCH)
 whole = mc.plan.share()(graph).peak_bytes
-limit = whole * 7 // 10
+limit = whole * 3 // 4
 mc.config.set_memory_limit("CPU:0", limit)
 before = right(model, x_test, y_test)
 model.fit(x, y, batch_size=BATCH, epochs=EPOCHS, verbose=0, seed=0)

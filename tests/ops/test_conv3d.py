@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from family_cases import case, normal, window
@@ -55,6 +59,20 @@ def test_kernels_compute_what_ops_mean(drawn):
         (wanted,) = made.reference()
         scale = np.abs(wanted).max(initial=1e-30)
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5 * scale)
+
+
+def test_they_do_with_avx2():
+    """Where no primitive is for gradients of kernels, they are made plane by plane."""
+    name = f"{__file__}::{test_kernels_compute_what_ops_mean.__name__}"
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name],
+        env=os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout
+    assert "1 passed" in run.stdout
 
 
 @pytest.mark.parametrize(

@@ -3,13 +3,18 @@
 // Activations lie as [N, D, H, W, C], kernels as [KD, KH, KW, C / groups, O]. As for
 // conv2d (convolution.cpp) the kernel is packed into scratch before the primitive, and
 // its gradient unpacked after, and implementations by columns of windows are left out,
-// since they take memory from the heap.
+// since they take memory from the heap. Without AVX-512 that leaves only oneDNN's
+// reference for the gradient of a kernel, which takes seconds where conv2d takes
+// milliseconds: this one is made from gradients of kernels of planes.
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <memory>
 #include <optional>
+#include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include "kernels/function_kernel.hpp"
 #include "kernels/parallel.hpp"
@@ -124,6 +129,14 @@ bool is_listed(const char* name) {
   return false;
 }
 
+const char* name_of(const OneDnn& library, const PrimitiveDesc* primitive) {
+  const char* name = nullptr;
+  library.check(
+      library.api().primitive_desc_query(primitive, query::implementation, 0, &name),
+      "naming a convolution");
+  return name;
+}
+
 template <class Create, class... Arguments>
 Owned<PrimitiveDesc> choose(const OneDnn& library,
                             Create create,
@@ -132,14 +145,11 @@ Owned<PrimitiveDesc> choose(const OneDnn& library,
   const auto all = std::tuple_cat(std::tuple(&made, library.engine()), arguments);
   library.check(std::apply(create, all), "choosing a convolution");
   Owned<PrimitiveDesc> found{made, library.api().primitive_desc_destroy};
-  for (const char* name = nullptr;;) {
-    library.check(
-        library.api().primitive_desc_query(made, query::implementation, 0, &name),
-        "naming a convolution");
-    if (is_listed(name)) return found;
+  while (!is_listed(name_of(library, made))) {
     library.check(library.api().primitive_desc_next_impl(made),
                   "choosing a convolution");
   }
+  return found;
 }
 
 // The primitive, and the layouts that it is made from.
@@ -206,6 +216,9 @@ struct Problem {
   }
   const PrimitiveDesc* get() const {
     return primitive ? primitive.get() : forward.get();
+  }
+  bool is_reference() const {
+    return std::strncmp(name_of(library, get()), "ref", 3) == 0;
   }
   const MemoryDesc* packed() const {
     return layout(library, get(), gradient() ? query::diff_weights : query::weights);
@@ -303,10 +316,97 @@ class Convolution final : public Kernel {
   std::optional<Call> repack_;
 };
 
+// The gradient of a kernel by its planes: each is that of a kernel of conv2d, whose
+// images are the planes of all volumes that it reads, or zeros outside of a volume.
+class PlaneGradients final : public Kernel {
+ public:
+  PlaneGradients(const KernelSpec& spec, const Problem& p)
+      : Kernel(p.sizes(spec)),
+        g_(p.given),
+        spread_(g_.dilation[0] + 1),
+        in_place_(g_.window[0] == 1 && g_.strides[0] == 1 && g_.out[0] == g_.size[0]),
+        of_plane_(make_kernel(plane_spec(spec, p), &p.library)),
+        planes_(in_place_ ? 0 : align_up(float_bytes(planes() * plane()))),
+        made_(bytes() % kAlignment == 0 ? 0 : align_up(bytes())) {}
+
+  const char* algorithm() const noexcept override { return "onednn"; }
+  Bytes scratch_bytes() const noexcept override {
+    return planes_ + made_ + of_plane_->scratch_bytes();
+  }
+  std::unique_ptr<RunState> make_run_state() const override {
+    return of_plane_->make_run_state();
+  }
+
+  void run(void* const* operands, void* scratch, RunState* state) const override {
+    const auto* x = static_cast<const float*>(operands[0]);
+    auto* kernel = static_cast<char*>(operands[2]);
+    char* const read = static_cast<char*>(scratch);
+    char* const made = read + planes_;
+    void* of_plane[] = {in_place_ ? operands[0] : read, operands[1], made};
+    for (Count tap = 0; tap < g_.window[0]; ++tap, kernel += bytes()) {
+      if (!in_place_) take_planes(x, reinterpret_cast<float*>(read), tap);
+      if (made_ == 0) of_plane[2] = kernel;
+      of_plane_->run(of_plane, made + made_, state);
+      if (made_ != 0) std::memcpy(kernel, made, bytes());
+    }
+  }
+
+ private:
+  KernelSpec plane_spec(const KernelSpec& spec, const Problem& p) const {
+    KernelSpec made{"conv2d_gradient_kernel"};
+    made.threads = spec.threads;
+    const auto steps = p.reader.integers<kAxes>("strides", 1);
+    const auto spread = p.reader.integers<kAxes>("dilation", 1);
+    const auto padding = p.reader.integers<2 * kAxes>("padding", 0);
+    made.set("strides", std::vector<std::int64_t>(steps.begin() + 1, steps.end()));
+    made.set("dilation", std::vector<std::int64_t>(spread.begin() + 1, spread.end()));
+    made.set("padding", std::vector<std::int64_t>(padding.begin() + 2, padding.end()));
+    made.set("groups", std::int64_t{g_.groups});
+    const auto floats = [](std::vector<std::int64_t> shape) {
+      return OperandSpec{std::move(shape), kFloat32};
+    };
+    made.inputs = {floats({planes(), g_.size[1], g_.size[2], g_.channels}),
+                   floats({planes(), g_.out[1], g_.out[2], g_.units})};
+    made.outputs = {
+        floats({g_.window[1], g_.window[2], g_.channels / g_.groups, g_.units})};
+    return made;
+  }
+  // Copies the planes that one plane of the kernel reads.
+  void take_planes(const float* x, float* read, Count tap) const {
+    const Bytes bytes = float_bytes(plane());
+    parallel_for(planes(), planes() * plane(), [&](Count i) {
+      const Count image = i / g_.out[0];
+      const Count at = i % g_.out[0] * g_.strides[0] + tap * spread_ - g_.before[0];
+      float* const to = read + i * plane();
+      if (at < 0 || at >= g_.size[0]) {
+        std::memset(to, 0, bytes);
+      } else {
+        std::memcpy(to, x + (image * g_.size[0] + at) * plane(), bytes);
+      }
+    });
+  }
+  Count planes() const { return g_.images * g_.out[0]; }
+  Count plane() const { return g_.size[1] * g_.size[2] * g_.channels; }  // elements
+  Bytes bytes() const {  // of a plane of the kernel
+    return float_bytes(g_.window[1] * g_.window[2] * (g_.channels / g_.groups) *
+                       g_.units);
+  }
+
+  Geometry g_;
+  Count spread_;   // of taps along depth
+  bool in_place_;  // whether the planes lie so in the volumes
+  std::unique_ptr<Kernel> of_plane_;
+  Bytes planes_;  // that are read
+  Bytes made_;    // of a plane of the kernel, if it would not be aligned; else 0
+};
+
 template <int x, int kernel, int y>
 KernelPtr make(const KernelSpec& spec, const OneDnn& library) {
   const Problem problem(spec, library, Roles{x, kernel, y});
   if (spec.algorithm && *spec.algorithm != "onednn") problem.reader.fail_algorithm();
+  if (problem.gradient() && problem.is_reference()) {
+    return std::make_unique<PlaneGradients>(spec, problem);
+  }
   return std::make_unique<Convolution>(spec, problem);
 }
 
