@@ -815,3 +815,23 @@ def test_the_timeline_has_the_bytes_of_the_report_and_the_lines_of_the_model(tmp
     lines = {box.line.rpartition(":")[0] for box in timeline.boxes if box.line}
     assert any(path.endswith("torch_steps.py") for path in lines)
     timeline.save(tmp_path / "step.html")
+
+
+@pytest.mark.parametrize("times", ["nominal", "measured"])
+def test_the_timeline_names_what_the_program_does(times):
+    original, x, y = problem(VGG)
+    optimizer = torch.optim.Adam(original.parameters())
+    model = mt.budget(original, math.inf, optimizer=optimizer, times=times)
+    for _ in range(2):
+        optimizer.zero_grad()
+        step(model, model, x, y)
+        optimizer.step()
+    timeline = mt.get_budget(model).memory_timeline()
+    by_role = {}
+    for box in timeline.boxes:
+        by_role.setdefault(box.role, set()).add(box.name)
+    weights = {name for name, _ in original.named_parameters()}
+    assert by_role["parameter"] >= weights
+    assert "optimizer state" in by_role["optimizer_state"]
+    assert not any("primals" in box.name for box in timeline.boxes)
+    assert ("nominal" in str(timeline)) is (times == "nominal")

@@ -32,14 +32,8 @@ from memcfg.torch.budget._graph_edits import (
     unguard,
 )
 from memcfg.torch.budget._peak_watch import PeakWatch, meter_of
-from memcfg.torch.budget._planner import (
-    MISSED,
-    OF_LOSS,
-    OUTPUTS,
-    Planner,
-    Settings,
-    Shared,
-)
+from memcfg.torch.budget._planner import Planner, Settings, Shared
+from memcfg.torch.budget._room import MISSED, OF_LOSS, OUTPUTS
 from memcfg.torch.spill._stores import SpillRefusedError, spill_of
 from memcfg.torch.spill._tensor_files import is_elsewhere
 from memcfg.torch.state._graph_weights import keep_unread, put_gradients, read_weights
@@ -50,6 +44,7 @@ from memcfg.torch.trace._generator_states import (
     run_and_save_state,
     run_with_state,
 )
+from memcfg.torch.trace._graph_inputs import GraphInput, inputs_of
 from memcfg.torch.trace._kept_functions import drop_forward
 from memcfg.torch.trace._lengths import (
     Lengths,
@@ -171,8 +166,7 @@ class Compilation:
         self._traced_inputs: Sequence[Any] = ()  # the same as PyTorch has traced them
         self._only_plan = only_plan
         self._module = None if module is None else ref(module)
-        # positions of the parameters among the inputs
-        self._parameters: frozenset[int] = frozenset()
+        self._graph_inputs: tuple[GraphInput, ...] = ()
         self._has_layers = False  # of `nn.LSTM`, in the graph that was planned last
         self._found = NOTHING  # inputs that lie in files
 
@@ -220,7 +214,7 @@ class Compilation:
             for node in module.graph.nodes
             if node.op == "placeholder"
         ]
-        self._parameters = _parameters(module, inputs)
+        self._graph_inputs = inputs_of(module, inputs)
         offload = self.planner.shared.offload
         if offload is not None:
             self._found = offload.found(inputs)
@@ -322,7 +316,7 @@ class Compilation:
             step, traced = self._planned_for_all(source, num_fwd_outputs)
         else:
             self._measure_loss(num_fwd_outputs)
-            step = self.planner.plan(source, num_fwd_outputs, self._parameters)
+            step = self.planner.plan(source, num_fwd_outputs, self._graph_inputs)
             traced = step.traced
         if self._only_plan:
             raise StopAfterPlanning
@@ -365,7 +359,9 @@ class Compilation:
             whole = resized(source, lengths)
             self._measure_loss(num_fwd_outputs, lengths)
             try:
-                step = self.planner.plan(whole.graph, num_fwd_outputs, self._parameters)
+                step = self.planner.plan(
+                    whole.graph, num_fwd_outputs, self._graph_inputs
+                )
             except InfeasiblePlanError:
                 if lengths.top is tops[-1]:
                     raise
@@ -571,17 +567,6 @@ def _unread(
                 known.add(storage._cdata)
                 found[each.device] += rounded(storage.nbytes(), each.device)
     return dict(found)
-
-
-def _parameters(module: fx.GraphModule, inputs: Sequence[Any]) -> frozenset[int]:
-    """Return the positions of parameters and buffers among the inputs of a graph."""
-    nodes = [node for node in module.graph.nodes if node.op == "placeholder"]
-    return frozenset(
-        at
-        for at, (node, value) in enumerate(zip(nodes, inputs, strict=True))
-        if isinstance(value, torch.nn.Parameter)
-        or any(each in node.name for each in ("_parameters_", "_buffers_"))
-    )
 
 
 @dataclass(eq=False, repr=False)

@@ -14,7 +14,22 @@ from memcfg.plan import Decode, Encode, SwapOut, validate, with_copies_placed
 from memcfg.plan.search._floor import lowest_plan
 from memcfg.torch.budget._graph_edits import kept_outputs
 from memcfg.torch.budget._live_passes import LivePasses
-from memcfg.torch.budget._room import OTHERS, NoRoomError, Room
+from memcfg.torch.budget._room import (
+    BESIDE,
+    HELD,
+    MISSED,
+    OF_LOSS,
+    OTHERS,
+    OUTPUTS,
+    READ_AHEAD,
+    SO_FAR,
+    STATE,
+    UNREAD,
+    UNTIL_BACKWARD,
+    WORKSPACES,
+    NoRoomError,
+    Room,
+)
 from memcfg.torch.budget._step import Step, peak_of
 from memcfg.torch.budget._swaps import extent_of
 from memcfg.torch.ranks._around import Beside
@@ -39,7 +54,7 @@ from memcfg.torch.trace._traced import (
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     import torch
     from torch import fx
@@ -51,16 +66,8 @@ if TYPE_CHECKING:
     from memcfg.torch.limit._process_limit import ProcessLimit
     from memcfg.torch.spill._store import Store
     from memcfg.torch.state._offload import Offload
+    from memcfg.torch.trace._graph_inputs import GraphInput
     from memcfg.torch.trace._traced import Costs
-
-SO_FAR, MISSED = "gradients so far", "not planned"  # names of bytes outside a graph
-STATE, WORKSPACES = "optimizer state", "cuBLAS workspaces"
-HELD, UNREAD = "held by functions", "not read by the step"
-OF_LOSS = "loss and its gradient"  # the user's scalars, which outlive the op of a loss
-OUTPUTS = "copies of outputs"  # by wrappers
-READ_AHEAD = "weights read ahead"
-BESIDE = "beside tensors"  # of the process
-UNTIL_BACKWARD = (SO_FAR, MISSED, HELD)  # freed by the time the optimizer steps
 
 
 @dataclass(frozen=True)
@@ -271,7 +278,7 @@ class Planner:
         self,
         source: fx.Graph,
         num_fwd_outputs: int | None,
-        parameters: frozenset[int] = frozenset(),
+        inputs: Sequence[GraphInput] = (),
     ) -> Step:
         """Plan a traced graph within the limit.
 
@@ -282,8 +289,8 @@ class Planner:
         num_fwd_outputs : int or None
             The number of its outputs that are forward's; None if it has no backward
             phase.
-        parameters : frozenset of int
-            The positions of parameters and buffers among its inputs.
+        inputs : sequence of GraphInput
+            What the user's program calls its inputs.
 
         Returns
         -------
@@ -317,7 +324,7 @@ class Planner:
             tensors = sum(self.shared.tensor_bytes())
             overhead[BESIDE] = process.beside(tensors, "a step was planned")
         store = None if stores is None else stores.of(_devices(source))
-        ways = self._traced(source, num_fwd_outputs, parameters, overhead, store)
+        ways = self._traced(source, num_fwd_outputs, inputs, overhead, store)
         step = self._known(ways, overhead, store)
         if step is None:
             step = self._planned(ways, overhead, store)
@@ -332,7 +339,7 @@ class Planner:
         self,
         source: fx.Graph,
         num_fwd_outputs: int | None,
-        parameters: frozenset[int],
+        inputs: Sequence[GraphInput],
         overhead: Mapping[str, int],
         store: Store | None,
     ) -> tuple[Traced, ...]:
@@ -344,7 +351,7 @@ class Planner:
                 source,
                 num_fwd_outputs=num_fwd_outputs,
                 name="training step" if num_fwd_outputs is not None else "forward",
-                parameters=parameters,
+                inputs=inputs,
                 costs=self.shared.costs,
                 kept_outputs=kept_outputs(source, num_fwd_outputs),
                 loss_bytes=self.loss_bytes,
@@ -355,6 +362,7 @@ class Planner:
                 stale_bytes=room.stale,
                 other_losses_bytes=room.loss,
                 passing_bytes=self.overhead.beside.passing,
+                times=self.settings.times,
             )
             traced = tracer.trace()
             if store is None:

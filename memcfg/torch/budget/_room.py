@@ -16,7 +16,16 @@ if TYPE_CHECKING:
     from memcfg.plan import Plan
     from memcfg.torch.trace._traced import Traced
 
-OTHERS = "other passes"  # the name of these bytes outside a graph
+# Names of bytes outside a graph.
+OTHERS = "other passes"
+SO_FAR, MISSED = "gradients so far", "not planned"
+STATE, WORKSPACES = "optimizer state", "cuBLAS workspaces"
+HELD, UNREAD = "held by functions", "not read by the step"
+OF_LOSS = "loss and its gradient"  # the user's scalars, which outlive the op of a loss
+OUTPUTS = "copies of outputs"  # by wrappers
+READ_AHEAD = "weights read ahead"
+BESIDE = "beside tensors"  # of the process
+UNTIL_BACKWARD = (SO_FAR, MISSED, HELD)  # freed by the time the optimizer steps
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from memcfg.graph import Tensor
 from memcfg.plan import Alloc, Compute, Free, Wait, simulate
-from memcfg.torch.budget._room import Needs, Room
+from memcfg.torch.budget._room import STATE, Needs, Room
 from memcfg.torch.budget._swaps import register
 from memcfg.torch.trace._traced import UPDATE
 from memcfg.units import align_up
@@ -173,13 +173,14 @@ def _with_overhead(
     """Return a graph and a plan that include the bytes outside the graph.
 
     Each kind of these bytes is a tensor that no op makes or reads, placed above all
-    others. It is an input, as is memcfg's own state, which lies below them.
+    others.
     """
     overhead = {name: align_up(nbytes) for name, nbytes in overhead.items() if nbytes}
     first, top = len(graph.tensors), align_up(plan.peak_bytes)
     tensors, actions = [], []
     for at, (name, nbytes) in enumerate(overhead.items(), first):
-        tensors.append(Tensor(name, nbytes, "input"))
+        role = "optimizer_state" if name == STATE else "input"
+        tensors.append(Tensor(name, nbytes, role))
         actions.append(Alloc(at, top))
         top += nbytes
     moved = [

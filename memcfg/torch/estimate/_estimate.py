@@ -16,15 +16,13 @@ from memcfg.torch.budget._checked_arguments import (
 )
 from memcfg.torch.budget._planned_call import PlannedCall, planned_only, tracing
 from memcfg.torch.budget._planner import (
-    HELD,
-    STATE,
-    WORKSPACES,
     Overhead,
     Planner,
     Settings,
     Shared,
     floor_bytes,
 )
+from memcfg.torch.budget._room import HELD, STATE, WORKSPACES
 from memcfg.torch.budget._step_report import by_module, by_role, table_of
 from memcfg.torch.estimate._eager import MeasuredCalls, eager_bytes
 from memcfg.torch.trace._costs import MeasuredCosts

@@ -7,7 +7,6 @@ is in memory. Gradients: an op writes each to its file, and returns a tensor ove
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,6 +14,7 @@ import torch
 from memcfg.torch.state._backward_updates import STEP
 from memcfg.torch.state._gradient_slots import PUT
 from memcfg.torch.state._weights import READ
+from memcfg.torch.trace._graph_inputs import position_of
 from memcfg.torch.trace._traced import (
     ELSEWHERE,
     is_random,
@@ -32,15 +32,6 @@ if TYPE_CHECKING:
     from memcfg.torch.state._weights import Weight
 
 _LEAVES = "memcfg.leaves"  # in the metadata of gradients that leave: of which input
-
-
-def position_of(node: fx.Node) -> int | None:
-    """Return which input of the traced function a node is; None if it is none."""
-    place = getattr(node.meta.get("desc"), "idx", None)
-    if place is not None:
-        return int(place)
-    match = re.fullmatch(r"(?:primals_|arg)(\d+)(_1)?", node.name)
-    return None if match is None else int(match[1]) - (0 if match[2] else 1)
 
 
 def read_weights(graph: fx.Graph, weights: Mapping[int, Weight]) -> int:

@@ -24,6 +24,7 @@ from memcfg.graph import Graph, Op, Tensor, memory_seconds
 from memcfg.graph._graph import DTYPES
 from memcfg.plan import Compute
 from memcfg.torch.spill._tensor_files import place_of
+from memcfg.torch.trace._graph_inputs import GraphInput, position_of
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
@@ -247,8 +248,8 @@ class Tracer:
         The number of its outputs that are forward's; None if it has no backward phase.
     name : str
         The name of the graph.
-    parameters : iterable of int, default ()
-        The positions of parameters and buffers among the inputs.
+    inputs : sequence of GraphInput, default ()
+        What the user's program calls the inputs; if empty, the graph's own names.
     kept_outputs : callable, optional
         Returns whether the user holds the output at a position.
     costs : callable, optional
@@ -265,6 +266,8 @@ class Tracer:
         Bytes that the same loss needs for the outputs of other passes.
     passing_bytes : int, default 0
         Bytes that a wrapper of the model allocates and frees before forward.
+    times : str, default "nominal"
+        Of which kind the seconds are: ``"nominal"`` or ``"measured"``.
     """
 
     def __init__(
@@ -273,7 +276,7 @@ class Tracer:
         *,
         num_fwd_outputs: int | None,
         name: str,
-        parameters: Iterable[int] = (),
+        inputs: Sequence[GraphInput] = (),
         kept_outputs: Callable[[int], bool] = lambda index: True,
         costs: Costs = nominal_costs,
         loss_bytes: int | None = None,
@@ -282,16 +285,18 @@ class Tracer:
         stale_bytes: int = 0,
         other_losses_bytes: int = 0,
         passing_bytes: int = 0,
+        times: str = "nominal",
     ) -> None:
         self._source = source
         self._update_bytes = update_bytes
         self._stale_bytes = stale_bytes
         self._other_losses_bytes = other_losses_bytes
         self._passing_bytes = passing_bytes
+        self._times = times
         self._states = states or {}
         self._fwd = num_fwd_outputs
         self._name = name
-        self._parameters = frozenset(parameters)
+        self._inputs = inputs
         self._kept_outputs = kept_outputs
         self._costs = costs
         self._known_loss_bytes = loss_bytes
@@ -352,6 +357,7 @@ class Tracer:
             _fixed(self._ops, keep, shown),
             tuple(sorted(keep)),
             lines=self._lines(),
+            times=self._times,
         )
         states = {
             op: self._states[node]
@@ -413,20 +419,18 @@ class Tracer:
     def _source_tensor(self, node: fx.Node) -> None:
         for value in values_of(node):
             if _key(value) not in self._ids:
-                state = node.op == "get_attr" or self._is_parameter(node)
-                role = "parameter" if state else "input"
-                self._new(node.name, value, role, is_elsewhere=ELSEWHERE in node.meta)
+                given = self._input(node)
+                role = "parameter" if given.is_state else "input"
+                away = ELSEWHERE in node.meta
+                self._new(given.name, value, role, is_elsewhere=away)
             self._storage_of[node] = self._ids[_key(value)]
 
-    def _is_parameter(self, node: fx.Node) -> bool:
-        """Return whether a source is a parameter or a buffer, by its number."""
-        place = getattr(node.meta.get("desc"), "idx", None)
-        if place is None:
-            match = re.fullmatch(r"(?:primals_|arg)(\d+)(_1)?", node.name)
-            if match is None:
-                return False
-            place = int(match[1]) - (0 if match[2] else 1)
-        return place in self._parameters
+    def _input(self, node: fx.Node) -> GraphInput:
+        """Return which input of the captured graph a source is, or its own name."""
+        at = position_of(node)
+        if at is not None and at < len(self._inputs):
+            return self._inputs[at]
+        return GraphInput(node.name, node.op == "get_attr")
 
     def _call(self, node: fx.Node, phase: str) -> None:
         values = values_of(node)
