@@ -94,11 +94,6 @@ class Holders:
         """Bytes that all holders together could give back."""
         return sum(holder.spare_bytes for holder in self._in_order())
 
-    @property
-    def wanted_bytes(self) -> int:
-        """Bytes that holders could use in addition."""
-        return sum(getattr(each, "wanted_bytes", 0) for each in self._in_order())
-
     def give_back(self, nbytes: int) -> int:
         """Let holders free `nbytes`, in their order; return the freed bytes."""
         given = 0

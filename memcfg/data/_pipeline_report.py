@@ -43,6 +43,8 @@ class StageReport:
         Total time that the consumer waited for them, in seconds.
     nbytes : int, default 0
         Max. bytes that the buffer has held.
+    missing_bytes : int, default 0
+        Bytes that the buffer asked for in addition, and did not get.
     """
 
     name: str
@@ -52,6 +54,7 @@ class StageReport:
     items: int
     waited_seconds: float
     nbytes: int = 0
+    missing_bytes: int = 0
 
     def before(self, other: StageReport) -> StageReport:
         """Merge with the report of a later pass of the same step.
@@ -59,7 +62,8 @@ class StageReport:
         Parameters
         ----------
         other : StageReport
-            The report of the later pass. Its parallelism and buffer size are kept.
+            The report of the later pass. Its parallelism, buffer size and missing bytes
+            are kept.
 
         Returns
         -------
@@ -86,7 +90,11 @@ class StageReport:
         StageReport
             Items, seconds and bytes are sums.
         """
-        return replace(self.before(other), nbytes=self.nbytes + other.nbytes)
+        return replace(
+            self.before(other),
+            nbytes=self.nbytes + other.nbytes,
+            missing_bytes=self.missing_bytes + other.missing_bytes,
+        )
 
 
 @dataclass(frozen=True, slots=True)

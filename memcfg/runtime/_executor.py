@@ -915,20 +915,45 @@ class Executor:
         """
         with self.lock.turn():
             self._settle()
-            before, specs = self._loader_bytes, self._specs
-            if any(spec.mode is not None for spec in specs.values()):
-                return False
-            self._loader_bytes = nbytes
-            budget = self._budget()
+            before, self._loader_bytes = self._loader_bytes, nbytes
             try:
-                self._replace(
-                    {name: planned_again(spec, budget) for name, spec in specs.items()},
-                    {},
-                )
+                self._replace(self._planned_again(), {})
             except (ResourceExhaustedError, PlanError, GraphError, OSError):
                 self._loader_bytes = before
                 return False
             return True
+
+    def slowdown(self, nbytes: int) -> float:
+        """Predict how much longer steps take if `leave` leaves bytes; changes nothing.
+
+        Parameters
+        ----------
+        nbytes : int
+            Bytes of the device.
+
+        Returns
+        -------
+        float
+            The ratio of the seconds of the plans; infinity if there is none.
+        """
+        with self.lock.turn():
+            self._settle()
+            before, self._loader_bytes = self._loader_bytes, nbytes
+            try:
+                then = _seconds(self._planned_again())
+            except (ResourceExhaustedError, PlanError, GraphError):
+                return math.inf
+            finally:
+                self._loader_bytes = before
+            now = _seconds(self._specs)
+            return then / now if now else 1.0
+
+    def _planned_again(self) -> dict[str, ProgramSpec]:
+        """Plan the loaded programs for the budget of now; PlanError if not planned."""
+        specs, budget = self._specs, self._budget()
+        if any(spec.mode is not None for spec in specs.values()):
+            raise PlanError("programs that a workspace mode lays out have no plan")
+        return {name: planned_again(spec, budget) for name, spec in specs.items()}
 
     def _largest(
         self, graphs: Mapping[str, Graph], initial: Mapping[str, _Value]
@@ -1107,6 +1132,11 @@ def _sizes(graph: Graph) -> dict[str, int]:
     """Bytes of each state tensor, in the order in which they lie."""
     states = (graph.tensors[tensor] for tensor in graph.persistent)
     return {tensor.name: tensor.nbytes for tensor in states}
+
+
+def _seconds(specs: Mapping[str, ProgramSpec]) -> float:
+    """Return the predicted seconds of one step of each program."""
+    return math.fsum(spec.plan.elapsed_seconds for spec in specs.values())
 
 
 def _nbytes(specs: Mapping[str, ProgramSpec]) -> int:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.devices import Device, OperandSpec, Packing, UnboundKernel
 from memcfg.errors import GraphError, KernelError
-from memcfg.graph import NOMINAL_COPY, Algorithm, Graph, Op, Tier
+from memcfg.graph import NOMINAL_COPY, Algorithm, Graph, Op, Tier, memory_seconds
 from memcfg.ops.collectives import COLLECTIVES
 
 if TYPE_CHECKING:
@@ -123,6 +123,10 @@ class Kernels:
         made = copy(self)
         made._packings = {**self._packings, **packings}
         return made
+
+    def packing_seconds(self, nbytes: int) -> float:
+        """Estimate how long an op reads and writes so many bytes to pack a weight."""
+        return self._factor * (memory_seconds(nbytes) - memory_seconds(0))
 
     def annotate(self, graph: Graph) -> Graph:
         """Return the graph with the algorithms and scratch sizes of its kernels."""

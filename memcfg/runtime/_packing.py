@@ -9,6 +9,7 @@ See docs/decisions/0026-packed-weights-are-tensors.md.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, NamedTuple
@@ -17,12 +18,14 @@ from memcfg import plan as planning
 from memcfg._core._machine import machine_bytes
 from memcfg.errors import GraphError, InfeasiblePlanError
 from memcfg.graph import Graph, Op, Tensor
+from memcfg.plan.search.algorithms._claims import Claim, Claims
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from memcfg.devices import Packing, UnboundKernel
+    from memcfg.plan.search.algorithms._claims import Order
     from memcfg.runtime._kernels import Kernels
 
 __all__ = [
@@ -34,7 +37,8 @@ __all__ = [
     "slots_of",
 ]
 
-_MOVES = (planning.SwapOut, planning.SwapIn, planning.Encode, planning.Decode)
+_BUDGETS = 500  # numbers of bytes that packed weights are given
+_SETS = 16  # of packed weights, at most, between none and all
 
 
 class PackedWeight(NamedTuple):
@@ -89,15 +93,18 @@ def plan_packed(
     policy: Callable[[Graph], planning.Plan],
     limit: int | None,
     slots: Mapping[str, int] | None,
+    order: Order,
 ) -> Packed:
-    """Plan a graph with as many packed weights as the budget allows.
+    """Plan a graph with the packed weights that the budget allows, by a policy's order.
 
     A weight is packed in its place of `slots` if it fits there; if `slots` is None, all
     places hold plain weights. Others are packed next to the plain ones.
     """
     candidates = _candidates(source, kernels)
     if slots is None:
-        return replace(_plan(source, kernels, candidates, policy, limit), sized=source)
+        return replace(
+            _plan(source, kernels, candidates, policy, limit, order), sized=source
+        )
     chosen = [
         each
         for each in _in_place(source, candidates)
@@ -108,7 +115,7 @@ def plan_packed(
         {index: packing for each in chosen for index, packing in each.packings.items()}
     )
     left = [each for each in candidates if each not in chosen]
-    packed = _plan(sized, own, left, policy, limit)
+    packed = _plan(sized, own, left, policy, limit, order)
     in_place = tuple(InPlace(each.weights[0], each.packing) for each in chosen)
     return replace(packed, in_place=in_place, sized=sized)
 
@@ -119,32 +126,82 @@ def _plan(
     candidates: Sequence[_Packable],
     policy: Callable[[Graph], planning.Plan],
     limit: int | None,
+    order: Order,
 ) -> Packed:
-    """Plan a graph with as many weights packed next to the plain ones as fit.
+    """Plan a graph with the weights packed next to the plain ones that make it fastest.
 
-    All candidates are packed if the plan then needs neither recomputation nor copies.
-    Otherwise the plan without packing decides: the largest weights that fit next to it
-    are packed, provided that the plan does no more work. Without a limit the budget is
-    half of the machine's memory. Raises the errors of the policy for the graph without
-    packed weights.
+    What a policy divides is divided for each set of packed weights, so that these
+    compete with what ops would keep and with scratch. Without a limit the budget is
+    half of the machine's memory. Invariant: the sets do not depend on the limit, so a
+    larger limit is never slower. Default algorithms come first, whose bits do not
+    depend on the limit. Raises the errors of the policy for the graph without packed
+    weights.
     """
     most = machine_bytes() // 2 if limit is None else limit
-    if candidates:
-        all_packed = _try(source, kernels, candidates, policy, most)
-        if all_packed is not None and _work(all_packed.plan) <= len(source.ops):
-            return all_packed
     graph = kernels.annotate(source)
-    plain = Packed(graph, kernels, (), policy(graph))
-    left = most - plain.plan.peak_bytes
-    chosen = []
-    for each in sorted(candidates, key=lambda each: -each.nbytes):
-        if align_up(each.nbytes) <= left:
-            chosen.append(each)
-            left -= align_up(each.nbytes)
-    some = _try(source, kernels, chosen, policy, most) if chosen else None
-    if some is not None and _work(some.plan) <= _work(plain.plan):
-        return some
-    return plain
+    quickest = sum(
+        min((each.seconds for each in op.algorithms), default=op.seconds)
+        for op in graph.ops
+    )
+    best, least = None, (False, math.inf)
+    for packing, chosen in _sets(graph, kernels, candidates, order):
+        if best is not None and (False, quickest + packing) >= least:
+            break
+        made: Packed | None
+        if chosen or best is not None:
+            made = _try(source, kernels, chosen, policy, most)
+        else:  # the last one
+            made = Packed(graph, kernels, (), policy(graph))
+        if made is None:
+            continue
+        summary = made.plan.summary
+        lacks = summary is not None and summary.less_scratch.count > 0
+        key = lacks, made.plan.elapsed_seconds + packing
+        if key < least:
+            best, least = made, key
+    assert best is not None
+    return best
+
+
+def _sets(
+    graph: Graph, kernels: Kernels, candidates: Sequence[_Packable], order: Order
+) -> list[tuple[float, Sequence[_Packable]]]:
+    """Return sets of weights to pack, with the seconds of packing the others in a run.
+
+    Each is what claims get in their order from some number of bytes; of equal claims,
+    the larger one is first. Sets that another one beats in bytes and seconds are left
+    out, and there are at most `_SETS`, from all weights to none.
+    """
+    candidates = sorted(candidates, key=lambda each: -each.nbytes)
+    rows = {}
+    for number, each in enumerate(candidates):
+        saved = kernels.packing_seconds(each.traffic)
+        rows[number] = [Claim(number, saved, align_up(each.nbytes), None)]
+    took = [sum(graph.ops[op].seconds for op in each.ops) for each in candidates]
+    claims = order(Claims(rows, took))
+    total = sum(each.nbytes for each in claims)
+    step = 1 + total // _BUDGETS
+    found = []
+    budget = total
+    while budget >= 0:
+        left, taken = budget, []
+        for claim in claims:
+            if claim.nbytes <= left:
+                left -= claim.nbytes
+                taken.append(claim)
+        cost = budget - left
+        found.append((cost, math.fsum(claim.seconds for claim in taken), taken))
+        budget = (cost - 1) // step * step
+    front: list[tuple[float, list[Claim]]] = []  # from none to all
+    for _, gain, taken in sorted(found, key=lambda each: (each[0], -each[1])):
+        if not front or gain > front[-1][0]:
+            front.append((gain, taken))
+    whole, last = front[-1][0], len(front) - 1
+    steps = min(last, _SETS - 1)
+    kept = [front[last - k * last // max(steps, 1)] for k in range(steps + 1)]
+    return [
+        (whole - gain, [candidates[each.op] for each in taken]) for gain, taken in kept
+    ]
 
 
 @dataclass(frozen=True)
@@ -166,6 +223,11 @@ class _Packable:
     @property
     def nbytes(self) -> int:
         return self.packing.nbytes
+
+    @property
+    def traffic(self) -> int:
+        """The bytes that packing in each run reads and writes."""
+        return 2 * self.nbytes * len(self.packings)
 
 
 def _candidates(graph: Graph, kernels: Kernels) -> list[_Packable]:
@@ -235,6 +297,8 @@ def _try(
     graph, packings, weights = _rewritten(source, chosen)
     own = kernels.with_packed(packings)
     graph = own.annotate(graph)
+    if planning.lower_bound(graph) > most:
+        return None
     try:
         plan = policy(graph)
     except (InfeasiblePlanError, GraphError):  # GraphError: sizes beyond a plan's range
@@ -274,9 +338,3 @@ def _rewritten(
             packings[index] = each.packings[index]
     graph = replace(source, tensors=tuple(tensors), ops=tuple(ops))
     return graph, packings, tuple(weights)
-
-
-def _work(plan: planning.Plan) -> int:
-    """Return the number of ops and moves of a plan."""
-    kinds = (planning.Compute, *_MOVES)
-    return sum(isinstance(action, kinds) for action in plan.actions)

@@ -16,6 +16,7 @@ from memcfg._caller import outside
 from memcfg.errors import InfeasiblePlanError, KernelError, PlanError
 from memcfg.ops.collectives import COLLECTIVES
 from memcfg.plan.search._policy import Lessons, Method
+from memcfg.plan.search.algorithms._claims import order_of
 from memcfg.runtime._kernels import Kernels
 from memcfg.runtime._packing import (
     InPlace,
@@ -313,6 +314,7 @@ def _planned(
                 lambda graph: first(graph, budget.nbytes),
                 budget.nbytes,
                 slots,
+                order_of(policy),
             )
         if result is not None:
             spec = _spec(source, result, policy, budget, slots)
@@ -327,7 +329,9 @@ def _planned(
             raise TypeError(f"a policy must return a Plan, not {type(plan).__name__}")
         return plan
 
-    result = plan_packed(source, kernels, planned, budget.nbytes, slots)
+    result = plan_packed(
+        source, kernels, planned, budget.nbytes, slots, order_of(policy)
+    )
     return _spec(source, result, policy, budget, slots)
 
 

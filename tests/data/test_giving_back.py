@@ -106,6 +106,7 @@ def test_a_report_names_a_cache_that_is_not_whole(pool):
     assert (stage.name, stage.items) == ("cache", 100)
     assert 0 < stage.buffer_size < 64
     assert stage.nbytes == stage.buffer_size * KIB
+    assert stage.missing_bytes == (100 - stage.buffer_size) * KIB
 
 
 def test_behind_maps_and_batches_only_what_is_missing_is_computed(pool):

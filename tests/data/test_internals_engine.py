@@ -931,6 +931,18 @@ def test_bytes_that_others_hold_are_not_there():
     assert max(depths) == 8
 
 
+@pytest.mark.parametrize("given", [False, True])
+def test_a_depth_asks_for_twice_what_its_memory_holds(given):
+    """With a given budget, more memory would not help."""
+    run = Pass(ram=10 * MIB) if given else Pass(limit=20 * MIB)
+    depth = TunedDepth(run)
+    depth.learned(MIB)
+    assert depth.asked == depth.capacity == FIRST_DEPTH
+    consume(run, depth, cycle([0.001] * 31 + [0.25]), 0.01, 4000)
+    assert depth.capacity == 8
+    assert depth.asked == (8 if given else 16)
+
+
 def test_items_that_become_larger():
     run = Pass(ram=10 * MIB)
     depth = TunedDepth(run)

@@ -73,11 +73,11 @@ def test_seconds(seconds, text):
 
 
 def test_passes_of_a_step_are_told_together():
-    one = stage(items=3, waited_seconds=1.0, nbytes=10, buffer_size=1)
-    two = stage(items=4, waited_seconds=0.5, nbytes=20, buffer_size=2)
-    both = stage(items=7, waited_seconds=1.5, nbytes=30, buffer_size=2)
+    one = stage(items=3, waited_seconds=1.0, nbytes=10, buffer_size=1, missing_bytes=5)
+    two = stage(items=4, waited_seconds=0.5, nbytes=20, buffer_size=2, missing_bytes=3)
+    both = stage(items=7, waited_seconds=1.5, nbytes=30, buffer_size=2, missing_bytes=8)
     assert one.beside(two) == both
-    assert one.before(two) == dataclasses.replace(both, nbytes=20)
+    assert one.before(two) == dataclasses.replace(both, nbytes=20, missing_bytes=3)
 
 
 def test_what_was_held_is_told_behind_the_end():

@@ -245,7 +245,7 @@ def test_a_shuffle_buffer_is_left_room_for():
 
 
 def test_more_is_read_ahead_where_memory_is_free_than_where_it_is_not():
-    sizes = []
+    sizes, missing = [], []
     for limit in ("1100KiB", "64MiB"):
         pipeline, model = Pipeline(2000, ahead=64), make()
         with mc.budget(limit):
@@ -256,8 +256,12 @@ def test_more_is_read_ahead_where_memory_is_free_than_where_it_is_not():
                 report = batches.report()
         (stage,) = (each for each in report.stages if each.name == "prefetch")
         sizes.append(stage.buffer_size)
+        missing.append(stage.missing_bytes)
         model.close()
     assert 1 <= sizes[0] < sizes[1] == 64
+    block = missing[0] // (64 - sizes[0])
+    assert missing == [block * (64 - sizes[0]), 0]
+    assert block >= 32 * (WIDTH * 4 + 8)
 
 
 def test_arrays_of_the_program_have_room_beside_a_model():
@@ -290,8 +294,8 @@ def test_callbacks_may_take_and_free_memory_between_batches():
     assert observer.over == 0
 
 
-def images(seconds):
-    """Make a cached dataset of 256 images, of which each takes a while to read.
+def images(seconds, *, cached=True):
+    """Make a dataset of 256 images, of which each takes a while to read.
 
     Seconds may be in a list, to be changed.
     """
@@ -304,7 +308,7 @@ def images(seconds):
 
     x = np.random.default_rng(0).random((256, 16, 16, 3), np.float32)
     dataset = Dataset.from_tensor_slices((x, np.arange(256) % 4)).map(function)
-    return dataset.cache().batch(32), calls
+    return (dataset.cache() if cached else dataset).batch(32), calls
 
 
 def convolutions():
@@ -364,3 +368,23 @@ def test_a_division_that_is_no_faster_leaves_the_one_before():
         peaks.append(model.memory_report().predicted_peak_bytes)
         model.close()
     assert min(peaks) < peaks[0] == peaks[-1]
+
+
+def test_a_model_that_waits_for_a_ring_makes_way_for_it():
+    """The first plan leaves the ring few blocks; the trial's plan leaves it all."""
+    dataset, _ = images(seconds=0.001, cached=False)
+    fast = convolutions().plan(32).peak_bytes
+    block = 32 * (16 * 16 * 3 * 4 + 64)
+    peaks = []
+    notes = nn.callbacks.LambdaCallback(
+        on_epoch_end=lambda epoch, logs: peaks.append(
+            model.memory_report().predicted_peak_bytes
+        )
+    )
+    limit = (fast + 5 * block) * 16 // 15
+    with mc.budget(limit), Observer(limit) as observer:
+        model = convolutions()
+        model.fit(dataset.prefetch(8), epochs=5, verbose=0, callbacks=[notes])
+    assert observer.over == 0
+    assert peaks[2] < peaks[1] == peaks[0]
+    model.close()

@@ -296,6 +296,56 @@ def test_the_limit_says_how_much_is_packed_beside(plainly, monkeypatch):
         measured(least - 64)
 
 
+@pytest.mark.parametrize("rule", ["by_need", "by_priority", "balanced"])
+def test_a_policy_divides_what_packed_weights_get(rule, monkeypatch):
+    """Beside plain weights, as after training; of four, the last op is the shortest."""
+    monkeypatch.setattr(CpuDevice, "kernels", Beside())
+    x = np.random.default_rng(0).standard_normal((8, 8, 8, 16)).astype(np.float32)
+
+    def measured(limit):
+        mc.config.set_memory_limit("CPU:0", limit)
+        nn.set_random_seed(1)
+        layers = [nn.Conv2D(32, 3, padding="same", name="a")]
+        layers += [nn.Conv2D(48, 3, padding="same", name="b"), nn.MaxPooling2D(4)]
+        layers += [nn.Conv2D(64, 3, padding="same", name="c"), nn.Flatten()]
+        layers += [nn.Dense(64, name="d"), nn.Dense(5)]
+        model = nn.Sequential([nn.Input((8, 8, 16)), *layers])
+        compiled(model, memory=rule, on_oom="raise")
+        model.predict_on_batch(x)
+        report = model.memory_report(verify=True)
+        assert report.measured_peak_bytes == report.predicted_peak_bytes
+        assert limit is None or report.measured_peak_bytes <= limit
+        names = {name[0]: nbytes for name, nbytes in packed(model, size=8).items()}
+        model.close()
+        return report.measured_peak_bytes, names
+
+    top, all_packed = measured(None)
+    assert set("abc") <= set(all_packed) <= set("abcd")
+    with pytest.raises(InfeasiblePlanError) as caught:
+        measured(1 << 16)
+    least = caught.value.smallest_limit_bytes
+    before, sets = -1, []
+    for part in (0, 3, 6, 8):
+        limit = least + (top - least) * part // 8
+        _, names = measured(limit)
+        sets.append(set(names))
+        left = {name: all_packed[name] for name in all_packed.keys() - names}
+        if rule == "balanced":
+            assert max(names.values(), default=0) <= min(left.values(), default=top)
+        assert sum(names.values()) >= before
+        before = sum(names.values())
+    assert sets[-1] == set(all_packed)
+    assert set() < sets[-2] < sets[-1]
+    with pytest.raises(InfeasiblePlanError):
+        measured(least - 64)
+    dropped = {
+        "by_need": min(all_packed, key=all_packed.__getitem__),  # saves least seconds
+        "by_priority": max(all_packed),
+        "balanced": max(all_packed, key=all_packed.__getitem__),
+    }
+    assert measured(top - 64)[1].keys() == all_packed.keys() - {dropped[rule]}
+
+
 def test_without_a_limit_half_of_the_machine_is_enough(monkeypatch):
     x, _ = batch()
     monkeypatch.setattr(CpuDevice, "kernels", Beside())

@@ -29,13 +29,6 @@ from memcfg.plan import (
     with_updates_in_time,
 )
 from memcfg.plan.methods import _knapsack, hidden_table
-from memcfg.plan.methods._allocation import (
-    Claim,
-    Claims,
-    _by_need,
-    _by_priority,
-    _equally,
-)
 from memcfg.plan.methods._chen import budget_segments, recursive_moves, search_budgets
 from memcfg.plan.methods._highs import solve
 from memcfg.plan.methods._knapsack import Option, divide, front, hull
@@ -55,6 +48,13 @@ from memcfg.plan.methods._superneurons import Cache, Layer, chain_model
 from memcfg.plan.methods._swapping import Away, plan_swaps
 from memcfg.plan.methods._timed_swaps import TimedSwaps
 from memcfg.plan.search import Do, Request, clock, least_load
+from memcfg.plan.search.algorithms._claims import (
+    Claim,
+    Claims,
+    by_longest,
+    by_rate,
+    equally,
+)
 from memcfg.units import align_up
 
 # -- chen ------------------------------------------------------------------------------
@@ -920,6 +920,6 @@ def test_claims_are_met_by_need_by_priority_or_equally():
     def order(rule):
         return [(each.op, each.nbytes) for each in rule(claims)]
 
-    assert order(_by_need) == [(1, 128), (2, 192), (0, 64), (0, 640)]
-    assert order(_by_priority) == [(0, 640), (0, 64), (2, 192), (1, 128)]
-    assert order(_equally) == [(0, 64), (1, 128), (2, 192), (0, 640)]
+    assert order(by_rate) == [(1, 128), (2, 192), (0, 64), (0, 640)]
+    assert order(by_longest) == [(0, 640), (0, 64), (2, 192), (1, 128)]
+    assert order(equally) == [(0, 64), (1, 128), (2, 192), (0, 640)]

@@ -220,6 +220,13 @@ class TunedDepth(_Tuner):
     def capacity(self) -> int:
         return self._climber.value
 
+    @property
+    def asked(self) -> int:
+        """The capacity that it would try with more memory."""
+        value = self.capacity
+        is_short = self._budget.follows_memory and 0 < self._fitting() <= value
+        return 2 * value if is_short else value
+
     def learned(self, item_bytes: int) -> None:
         """Record the bytes of an item in the ring; 0: items lie outside of it."""
         elsewhere = not item_bytes and self._budget.item_bytes > 0

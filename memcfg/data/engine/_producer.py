@@ -36,7 +36,7 @@ class FixedDepth:
     """A fixed capacity of a queue, at least 1."""
 
     def __init__(self, capacity: int) -> None:
-        self.capacity = capacity
+        self.capacity = self.asked = capacity
 
     def learned(self, item_bytes: int) -> None:
         """Ignore the bytes of an item."""

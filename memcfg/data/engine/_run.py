@@ -149,6 +149,11 @@ class Budget:
         given = self._options.autotune.ram_budget
         return free_bytes(self._resource) // 2 if given is None else given
 
+    @property
+    def follows_memory(self) -> bool:
+        """Whether more free memory raises the budget of bytes."""
+        return self._options.autotune.ram_budget is None
+
     @cached_property
     def cpus(self) -> int:
         """Max. threads: the option, or the number of cores available."""

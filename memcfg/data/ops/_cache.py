@@ -165,12 +165,6 @@ class _Kept:
         """The bytes of all elements."""
         return sum(nbytes for nbytes, _ in self._elements.copy().values())
 
-    @property
-    def wanted_bytes(self) -> int:
-        """The bytes of the elements of a pass that are not kept, by those that are."""
-        kept = len(self._elements)
-        return self.spare_bytes * max(0, self.count - kept) // kept if kept else 0
-
     def give_back(self, nbytes: int) -> int:
         """Drop elements, the last ones first, and a part of all at least."""
         given, least = 0, len(self._elements) // _PART
@@ -183,14 +177,17 @@ class _Kept:
         return given
 
     def report(self, name: str) -> StageReport:
-        """Tell how many elements are kept."""
+        """Tell how many elements are kept; all are taken to have the same bytes."""
+        kept, nbytes = len(self._elements), self.spare_bytes
+        missing = max(0, self.count - kept)
         return StageReport(
             name=name,
             autotuned=False,
-            buffer_size=len(self._elements),
+            buffer_size=kept,
             items=self.count,
             waited_seconds=0.0,
-            nbytes=self.spare_bytes,
+            nbytes=nbytes,
+            missing_bytes=nbytes * missing // kept if kept else 0,
         )
 
 

@@ -59,11 +59,18 @@ def _report_of(
     name: str, queue: BoundedQueue, ring: DeviceRings, *, tuned: bool
 ) -> Callable[[], StageReport]:
     """Return a function that reports on a prefetch; it keeps no item alive."""
-    return lambda: StageReport(
-        name=name,
-        autotuned=tuned,
-        buffer_size=int(queue.capacity(ring)),
-        items=queue.delivered,
-        waited_seconds=queue.waited,
-        nbytes=ring.max_bytes,
-    )
+
+    def report() -> StageReport:
+        waiting = queue.capacity(ring)
+        missing = max(0, queue.depth.asked - int(waiting))
+        return StageReport(
+            name=name,
+            autotuned=tuned,
+            buffer_size=int(waiting),
+            items=queue.delivered,
+            waited_seconds=queue.waited,
+            nbytes=ring.max_bytes,
+            missing_bytes=missing * ring.block_bytes,
+        )
+
+    return report

@@ -1,8 +1,10 @@
 """The division of a program's budget between a model and its loader.
 
-A model is planned first, and the loader takes what is left. If the model then waits for
-elements that a cache has no memory for, another division is tried: a plan that leaves
-room for all of them. The faster one is kept. Losses and weights do not depend on it.
+A model is planned first, and the loader takes what is left. If the model then waits,
+and a cache or a ring of batches has less than it asked for, other divisions are
+predicted: what the model waits less for each byte against what its plan then takes
+longer. The best one is tried for an epoch, and the faster one is kept. Losses and
+weights do not depend on it.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from memcfg.data import PipelineReport
     from memcfg.nn.inputs._feed import Feed
     from memcfg.nn.training._session import Session
 
@@ -19,6 +22,7 @@ __all__ = ["LoaderShare"]
 _WAITING = 0.05  # the part of an epoch from which on waiting is worth a trial
 _EPOCHS = 3  # that a trial needs: one fills the cache, one is timed, one gains
 _GAIN = 0.02  # the part of an epoch's time that the other division has to save
+_PARTS = 1.0, 0.5, 0.25  # of what the loader wants, that a division gives it
 
 
 class LoaderShare:
@@ -29,7 +33,7 @@ class LoaderShare:
         self._feed = feed
         self._filling = True  # the first pass makes what is cached
         self._before: float | None = None  # seconds of an epoch before the trial
-        self._had = 0  # bytes of the loader before it
+        self._had = 0  # bytes that the model left before it
         self._over = False
         self._begun = 0.0
 
@@ -48,26 +52,35 @@ class LoaderShare:
             # With all bytes left to it, the model would take more than it had.
             if slow and not self._session.leave(self._had):
                 self._session.leave(0)
-        elif left >= _EPOCHS and self._waited() > _WAITING * seconds:
-            self._try(seconds)
+        elif left >= _EPOCHS:
+            report = self._feed.source.report()
+            if report is not None and _waited(report) > _WAITING * seconds:
+                self._try(report, seconds)
 
-    def _try(self, seconds: float) -> None:
-        device = self._session.executor.device
-        if device.host_pool is not device.pool:
+    def _try(self, report: PipelineReport, seconds: float) -> None:
+        """Leave the loader the bytes with which an epoch would be fastest, if any."""
+        executor = self._session.executor
+        device = executor.device
+        if device.host_pool is not device.pool or not device.pool.holders.margin_bytes:
             return
-        holders = device.pool.holders
-        wanted = holders.wanted_bytes if holders.margin_bytes else 0
-        if wanted:
-            self._had = holders.spare_bytes
-            whole = self._had + wanted
-            ring = self._feed.source.promised(self._session.wanted())
-            leaves = self._session.leave(whole + ring) or self._session.leave(whole)
-            self._over = not leaves
-            self._filling, self._before = not self._over, seconds
+        missing = sum(stage.missing_bytes for stage in report.stages)
+        if not missing:
+            return
+        waited = min(_waited(report), seconds)
+        self._had = max(0, (executor.budget_bytes() or 0) - executor.nbytes)
+        chosen, least = 0, (1 - _GAIN) * seconds
+        for part in _PARTS:
+            still = (1 - part) * waited
+            if still + (seconds - waited) >= least:  # if steps take no longer
+                break
+            nbytes = self._had + int(part * missing)
+            longer = executor.slowdown(nbytes)
+            if (predicted := still + longer * (seconds - waited)) < least:
+                chosen, least = nbytes, predicted
+        self._over = not (chosen and self._session.leave(chosen))
+        self._filling, self._before = not self._over, seconds
 
-    def _waited(self) -> float:
-        """Return how long the last pass made the model wait, in seconds."""
-        report = self._feed.source.report()
-        if report is None:
-            return 0.0
-        return max((stage.waited_seconds for stage in report.stages), default=0.0)
+
+def _waited(report: PipelineReport) -> float:
+    """Return how long a pass made the model wait, in seconds."""
+    return max((stage.waited_seconds for stage in report.stages), default=0.0)

@@ -26,60 +26,29 @@ from memcfg.plan.search.algorithms._algorithms import (
     planned,
     with_choice,
 )
+from memcfg.plan.search.algorithms._claims import (
+    Claim,
+    Claims,
+    by_longest,
+    by_rate,
+    equally,
+)
 from memcfg.plan.search.algorithms._scratch import FreeGaps
 from memcfg.plan.search.recompute._choices import Choice, Search, by_cost
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from memcfg.graph import Algorithm
     from memcfg.plan.format._plan import Plan
     from memcfg.plan.search._policy import Policy
+    from memcfg.plan.search.algorithms._claims import Order
 
 _STARTS = 5  # schedules above which memory is divided
 _LIMITS = 24  # max. limits for which memory is divided, in each of two ranges
 _WORK = 50_000_000  # ops visited by all divisions; a claim visits all ops
 _EQUAL = 1  # in-place rule: outputs of the same size
-
-
-class Claim(NamedTuple):
-    """What one op asks for: that its outputs stay, or scratch."""
-
-    op: int
-    seconds: float  # saved
-    nbytes: int
-    algorithm: Algorithm | None  # None: its outputs stay
-
-
-@dataclass(frozen=True)
-class Claims:
-    """The claims of all ops."""
-
-    rows: Mapping[int, Sequence[Claim]]  # by op
-    seconds: Sequence[float]  # of each op of the graph
-
-
-def _by_need(claims: Claims) -> list[Claim]:
-    """Order claims by the seconds that each saves per byte."""
-    flat = [each for row in claims.rows.values() for each in row]
-    return sorted(flat, key=lambda each: (-each.seconds / max(each.nbytes, 1), each.op))
-
-
-def _by_priority(claims: Claims) -> list[Claim]:
-    """Order claims by the seconds of their ops."""
-    order = sorted(claims.rows, key=lambda op: (-claims.seconds[op], op))
-    return [each for op in order for each in claims.rows[op]]
-
-
-def _equally(claims: Claims) -> list[Claim]:
-    """Order claims by the bytes that their op then has, as shares grow at one pace."""
-    flat = []
-    for op, row in claims.rows.items():
-        ordered = sorted(row, key=lambda each: each.nbytes)
-        shares = accumulate(each.nbytes for each in ordered)
-        flat += [(share, op, each) for share, each in zip(shares, ordered, strict=True)]
-    return [each for _, _, each in sorted(flat, key=lambda item: item[:2])]
 
 
 class _Loads:
@@ -121,7 +90,7 @@ class _Division:
     the plans of a smaller one, with more free bytes, so it is never slower.
     """
 
-    rule: Callable[[Claims], list[Claim]]
+    rule: Order
 
     def __call__(self, request: Request) -> Plan:
         return _Divided(request, self.rule).plan()
@@ -130,7 +99,7 @@ class _Division:
 class _Divided:
     """The divisions of one request, and their plans."""
 
-    def __init__(self, request: Request, rule: Callable[[Claims], list[Claim]]) -> None:
+    def __init__(self, request: Request, rule: Order) -> None:
         graph = request.graph
         self.request = request
         self.rule = rule
@@ -420,7 +389,8 @@ def by_need() -> Policy:
 
     Scratch is in use only while its op runs, so it competes with tensors that stay, but
     not with the scratch of other ops. A kernel that an op of the graph packs is a
-    tensor like others; kernels that are packed once for all steps belong to the state.
+    tensor like others. The same rule orders kernels that a model packs once for all
+    steps: it plans with each of several sets of them, and takes the fastest plan.
 
     Divisions are made for fixed limits between the lowest peak and that of the fastest
     step, from the schedule of the lowest peak and from four others of
@@ -440,7 +410,7 @@ def by_need() -> Policy:
     .. [1] B. Fox, "Discrete Optimization via Marginal Analysis", Management Science
        13(3), 1966.
     """
-    return Method("by_need", _Division(_by_need), _LOWER, chooses=True)
+    return _dividing("by_need", by_rate)
 
 
 def by_priority() -> Policy:
@@ -458,7 +428,7 @@ def by_priority() -> Policy:
     the next op, as far as they fit. A larger limit never makes a step slower. The rule
     is memcfg's own.
     """
-    return Method("by_priority", _Division(_by_priority), _LOWER, chooses=True)
+    return _dividing("by_priority", by_longest)
 
 
 def balanced() -> Policy:
@@ -481,7 +451,11 @@ def balanced() -> Policy:
     ----------
     .. [1] D. Bertsekas, R. Gallager, "Data Networks", Prentice Hall, 1987.
     """
-    return Method("balanced", _Division(_equally), _LOWER, chooses=True)
+    return _dividing("balanced", equally)
 
 
 _LOWER = "look_ahead(), which can recompute ops more than once"
+
+
+def _dividing(name: str, order: Order) -> Method:
+    return Method(name, _Division(order), _LOWER, chooses=True, order=order)

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from memcfg.graph import Graph
     from memcfg.plan.format._plan import Plan
     from memcfg.plan.format._simulate import Simulation
+    from memcfg.plan.search.algorithms._claims import Order
 
 
 class Policy(Protocol):
@@ -89,6 +90,8 @@ class Method:
         How the method learns from real steps.
     lossless : bool, default True
         Whether encoded tensors are restored exactly, as far as ops read them.
+    order : callable, optional
+        The order in which claims to memory are met; None is by need.
     """
 
     name: str
@@ -98,6 +101,7 @@ class Method:
     chooses: bool = field(default=False, repr=False)
     learns: Lessons | None = field(default=None, repr=False)
     lossless: bool = field(default=True, repr=False)
+    order: Order | None = field(default=None, repr=False)
 
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
         """Plan a graph; see `Policy`."""
