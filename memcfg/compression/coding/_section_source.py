@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 from weakref import finalize
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         Section,
         StoredWeight,
     )
+    from memcfg.compression.coding._integer_sections import IntegerForm
     from memcfg.graph import Builder
 
 __all__ = ["SectionSource", "StoredParametrization"]
@@ -92,20 +94,52 @@ class SectionSource:
         )
 
     def read_section(
-        self, section: int, out: npt.NDArray[Any], work: npt.NDArray[np.uint8]
+        self,
+        section: int,
+        out: npt.NDArray[Any],
+        work: npt.NDArray[np.uint8],
+        part: str | None = None,
     ) -> None:
-        """Read and decode a section; FormatError if it is damaged."""
+        """Read and decode a section, or a part of it; FormatError if it is damaged."""
         weight, row = self._rows[section]
         target = out.reshape(-1).view(np.uint8)
         if weight.codec == "plain":
             self._read(section, target)
-        elif self._pieces is not None:
+            return
+        if part == "scales":
+            self._read_scales(section, target)
+            return
+        if self._pieces is not None:
             code = np.frombuffer(self._pieces[section], np.uint8)
-            self.decode_section(section, code, out)
         else:
             code = work[: row.nbytes]
             self._read(section, code)
+        if part == "codes":
+            self._unpack_codes(section, code, out)
+        else:
             self.decode_section(section, code, out)
+
+    def _read_scales(self, section: int, target: npt.NDArray[np.uint8]) -> None:
+        """Read the first bytes of a section; the read of the codes checks them all."""
+        weight, row = self._rows[section]
+        if self._pieces is not None:
+            target[:] = np.frombuffer(self._pieces[section], np.uint8, target.size)
+            return
+        assert self._handle is not None
+        if os.preadv(self._handle.fileno(), [target.data], row.offset) < target.size:
+            raise self._damaged(weight)
+
+    def _unpack_codes(
+        self, section: int, code: npt.NDArray[np.uint8], out: npt.NDArray[Any]
+    ) -> None:
+        """Write the integers of a section as they are held."""
+        weight, row = self._rows[section]
+        assert weight.form is not None
+        try:
+            _, integers = weight.form.unpack(code, row.shape)
+        except FormatError as error:
+            raise FormatError(f"{weight.key!r} is damaged: {error}") from None
+        out[...] = integers.reshape(out.shape)
 
     def read_codes(self, first: int, count: int, out: npt.NDArray[np.uint8]) -> None:
         """Read consecutive sections as they are; FormatError if one is damaged.
@@ -149,10 +183,14 @@ class SectionSource:
             return
         read = os.preadv(self._handle.fileno(), [out.data], row.offset)
         if read < row.nbytes or crc32c(out.data) != row.checksum:
-            raise FormatError(
-                f"{self._file.path} is damaged: the checksum of {weight.key!r} does "
-                "not match"
-            )
+            raise self._damaged(weight)
+
+    def _damaged(self, weight: StoredWeight) -> FormatError:
+        """Return the error for bytes that are not those that were saved."""
+        return FormatError(
+            f"{self._file.path} is damaged: the checksum of {weight.key!r} does not "
+            "match"
+        )
 
     def decode_section(
         self, section: int, code: npt.NDArray[np.uint8], out: npt.NDArray[Any]
@@ -194,29 +232,66 @@ class StoredParametrization(Parametrization):
         self, builder: Builder, parts: Sequence[int], shape: tuple[int, ...], name: str
     ) -> int:
         """Read the sections, and put them together."""
-        del parts, shape
+        del parts
         sections = self._weight.sections
         size = max(-(-self._source.work_bytes // 4), 1)
         zeros = {"shape": (size,), "value": 0.0, "dtype": "float32"}
         (work,) = builder.apply("fill", (), zeros, name="sections")
+        form = self._weight.form
+        integers = form if form is not None and form.has_products(shape) else None
         made = []
-        for number, section in enumerate(sections):
-            attributes: dict[str, Any] = {
-                "source": self._source.name,
-                "section": self._first + number,
-                "shape": section.shape,
-                "dtype": self._weight.dtype,
-            }
-            entries = self._source.entries(self._first + number)
-            if entries is not None:
-                attributes |= {"code_bytes": section.nbytes, "entries": entries}
+        for number in range(len(sections)):
             label = name if len(sections) == 1 else f"{name}/section{number}"
-            read = builder.apply("read_section", (work,), attributes, name=label)
-            made.append(read[1])
+            if integers is None:
+                made.append(self._read(builder, work, number, label))
+            else:
+                made.append(self._read_parts(builder, work, number, integers, label))
         if len(made) == 1:
             return made[0]
         axis = {"axis": len(self._weight.shape) - 1}
-        return builder.apply("concatenate", made, axis, name=name)[0]
+        (whole,) = builder.apply("concatenate", made, axis, name=name)
+        if len(shape) == 2 and builder.integers.keys() >= {*made}:
+            own = [builder.integers[each] for each in made]
+            builder.integers[whole] = [*chain.from_iterable(own)]
+        return whole
+
+    def _read(self, builder: Builder, work: int, number: int, name: str) -> int:
+        """Read a section, which may stay in its code."""
+        section = self._weight.sections[number]
+        attributes: dict[str, Any] = {}
+        entries = self._source.entries(self._first + number)
+        if entries is not None:
+            attributes = {"code_bytes": section.nbytes, "entries": entries}
+        attributes |= {"shape": section.shape, "dtype": self._weight.dtype}
+        return self._apply(builder, work, number, attributes, name)
+
+    def _read_parts(
+        self, builder: Builder, work: int, number: int, form: IntegerForm, name: str
+    ) -> int:
+        """Read the scales and the codes of a section."""
+        shape = self._weight.sections[number].shape
+        scales, codes = form.shapes(shape)
+        made = [
+            self._apply(builder, work, number, attributes, f"{name}/{part}")
+            for part, attributes in (
+                ("scales", {"part": "scales", "shape": scales, "dtype": "float32"}),
+                ("codes", {"part": "codes", "shape": codes, "dtype": form.dtype}),
+            )
+        ]
+        return form.trace(builder, made, shape, name)
+
+    def _apply(
+        self,
+        builder: Builder,
+        work: int,
+        number: int,
+        attributes: Mapping[str, Any],
+        name: str,
+    ) -> int:
+        """Append the op that reads a section."""
+        where = {"source": self._source.name, "section": self._first + number}
+        own = {**where, **attributes}
+        return builder.apply("read_section", (work,), own, name=name)[1]
 
     def compute(
         self, parts: Sequence[npt.NDArray[Any]], shape: tuple[int, ...]
