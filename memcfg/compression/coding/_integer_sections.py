@@ -86,7 +86,11 @@ class IntegerForm(NamedTuple):
 
     def nbytes(self, shape: Sequence[int]) -> int:
         """Return the bytes of a section of some shape."""
-        return shape[-1] * (4 * self.groups(shape) + self.held_rows(shape))
+        return self.scales_bytes(shape) + shape[-1] * self.held_rows(shape)
+
+    def scales_bytes(self, shape: Sequence[int]) -> int:
+        """Return the bytes of the scales of a section, with which it begins."""
+        return 4 * shape[-1] * self.groups(shape)
 
     def pack(
         self, scales: npt.NDArray[Any], codes: npt.NDArray[Any], columns: slice
@@ -106,10 +110,14 @@ class IntegerForm(NamedTuple):
             raise FormatError(f"it has {len(data)} bytes, not {self.nbytes(shape)}")
         columns, groups = shape[-1], self.groups(shape)
         scales = np.frombuffer(data, "<f4", groups * columns).reshape(groups, columns)
-        codes = np.frombuffer(data, self.dtype, offset=4 * groups * columns)
+        codes = np.frombuffer(data, self.dtype, offset=self.scales_bytes(shape))
+        self.check(codes)
+        return scales.astype(np.float32, copy=False), codes.reshape(-1, columns)
+
+    def check(self, codes: npt.NDArray[Any]) -> None:
+        """Raise FormatError for codes that are none."""
         if self.bits == 8 and codes.size and codes.min() == -128:
             raise FormatError("-128 is no integer of it")
-        return scales.astype(np.float32, copy=False), codes.reshape(-1, columns)
 
     def decode(self, data: Any, out: npt.NDArray[Any]) -> None:
         """Write the weight; FormatError if the bytes are not those of a section."""

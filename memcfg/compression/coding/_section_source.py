@@ -85,13 +85,10 @@ class SectionSource:
 
     @property
     def work_bytes(self) -> int:
-        """The scratch of any section: its code, unless that is in memory."""
+        """The scratch of any section: what is not read into its place."""
         if self._handle is None:
             return 0
-        return max(
-            (s.nbytes for weight, s in self._rows if weight.codec != "plain"),
-            default=0,
-        )
+        return max((_scratch(*each) for each in self._rows), default=0)
 
     def read_section(
         self,
@@ -105,18 +102,16 @@ class SectionSource:
         target = out.reshape(-1).view(np.uint8)
         if weight.codec == "plain":
             self._read(section, target)
-            return
-        if part == "scales":
+        elif part == "scales":
             self._read_scales(section, target)
-            return
-        if self._pieces is not None:
+        elif part == "codes":
+            self._read_integers(section, out, work)
+        elif self._pieces is not None:
             code = np.frombuffer(self._pieces[section], np.uint8)
+            self.decode_section(section, code, out)
         else:
             code = work[: row.nbytes]
             self._read(section, code)
-        if part == "codes":
-            self._unpack_codes(section, code, out)
-        else:
             self.decode_section(section, code, out)
 
     def _read_scales(self, section: int, target: npt.NDArray[np.uint8]) -> None:
@@ -129,17 +124,23 @@ class SectionSource:
         if os.preadv(self._handle.fileno(), [target.data], row.offset) < target.size:
             raise self._damaged(weight)
 
-    def _unpack_codes(
-        self, section: int, code: npt.NDArray[np.uint8], out: npt.NDArray[Any]
+    def _read_integers(
+        self, section: int, out: npt.NDArray[Any], work: npt.NDArray[np.uint8]
     ) -> None:
-        """Write the integers of a section as they are held."""
+        """Read the integers of a section as held, checked as by `read_codes`."""
         weight, row = self._rows[section]
+        target, scales = out.reshape(-1).view(np.uint8), row.nbytes - out.nbytes
+        if self._pieces is not None:
+            target[:] = np.frombuffer(self._pieces[section], np.uint8, offset=scales)
+        else:
+            self._read(section, work[:scales], target)
         assert weight.form is not None
-        try:
-            _, integers = weight.form.unpack(code, row.shape)
-        except FormatError as error:
-            raise FormatError(f"{weight.key!r} is damaged: {error}") from None
-        out[...] = integers.reshape(out.shape)
+        if section not in self._checked:
+            try:
+                weight.form.check(out)
+            except FormatError as error:
+                raise FormatError(f"{weight.key!r} is damaged: {error}") from None
+            self._checked.add(section)
 
     def read_codes(self, first: int, count: int, out: npt.NDArray[np.uint8]) -> None:
         """Read consecutive sections as they are; FormatError if one is damaged.
@@ -174,15 +175,18 @@ class SectionSource:
         except KernelError as error:
             raise FormatError(f"{weight.key!r} is damaged: {error}") from None
 
-    def _read(self, section: int, out: npt.NDArray[np.uint8]) -> None:
-        """Read the bytes of a section."""
+    def _read(self, section: int, *outs: npt.NDArray[np.uint8]) -> None:
+        """Read the bytes of a section, into one array after the other."""
         weight, row = self._rows[section]
         if self._handle is None:
             assert self._pieces is not None
-            out[:] = np.frombuffer(self._pieces[section], np.uint8)
+            outs[0][:] = np.frombuffer(self._pieces[section], np.uint8)
             return
-        read = os.preadv(self._handle.fileno(), [out.data], row.offset)
-        if read < row.nbytes or crc32c(out.data) != row.checksum:
+        places = [out.data for out in outs]
+        read, checksum = os.preadv(self._handle.fileno(), places, row.offset), 0
+        for each in places:
+            checksum = crc32c(each, checksum)
+        if read < row.nbytes or checksum != row.checksum:
             raise self._damaged(weight)
 
     def _damaged(self, weight: StoredWeight) -> FormatError:
@@ -207,6 +211,15 @@ class SectionSource:
                 decode_bytes("codebook", code.data, target.data)
         except (FormatError, ValueError) as error:
             raise FormatError(f"{weight.key!r} is damaged: {error}") from None
+
+
+def _scratch(weight: StoredWeight, section: Section) -> int:
+    """Return the bytes of a section that steps read into scratch."""
+    if weight.codec == "plain":
+        return 0
+    if weight.form is not None and weight.form.has_products(weight.shape):
+        return weight.form.scales_bytes(section.shape)
+    return section.nbytes
 
 
 class StoredParametrization(Parametrization):
@@ -302,7 +315,7 @@ class StoredParametrization(Parametrization):
         begin = 0
         for number, section in enumerate(self._weight.sections, self._first):
             part = np.empty(section.shape, value.dtype)
-            work = np.empty(self._source.work_bytes, np.uint8)
+            work = np.empty(section.nbytes, np.uint8)
             self._source.read_section(number, part, work)
             value[..., begin : begin + section.shape[-1]] = part
             begin += section.shape[-1]
