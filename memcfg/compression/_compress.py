@@ -296,6 +296,7 @@ class _Run:
         nbytes = sum(4 * each.size for each in plain.get_weights())
         if name == "pruned":
             nbytes = sum(map(_pruned_bytes, plain.get_weights()))
+            nbytes += self._file(plain, "none").header_bytes
         elif name == "shared":
             nbytes = self._file(plain, "none").nbytes
         seconds = self._seconds(plain.predict_on_batch)

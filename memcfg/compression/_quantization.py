@@ -10,7 +10,6 @@ import numpy as np
 from memcfg._checks import unknown
 from memcfg.compression._choice import compressible, plain_steps
 from memcfg.compression.coding._integer_sections import IntegerForm
-from memcfg.graph import Integers
 from memcfg.nn._argument_checks import integer, real
 from memcfg.nn.layers._parametrization import Parametrization, Part
 from memcfg.ops.integers import pack_nibbles, unpack_nibbles
@@ -57,11 +56,11 @@ class QuantizedWeight(Parametrization):
     @property
     def parts(self) -> tuple[Part, ...]:
         """The scales, and the integers."""
-        scales = Part("scales", self.scales_shape, trainable=True)
-        if self.bits == 8:
-            return scales, Part("integers", self.shape, "int8")
-        held = self.form.held_rows(self.shape), self.shape[-1]
-        return scales, Part("integers", held, "uint8")
+        scales, integers = self.form.shapes(self.shape)
+        return (
+            Part("scales", scales, trainable=True),
+            Part("integers", integers, self.form.dtype),
+        )
 
     @property
     def rows(self) -> int:
@@ -79,16 +78,7 @@ class QuantizedWeight(Parametrization):
         self, builder: Builder, parts: Sequence[int], shape: tuple[int, ...], name: str
     ) -> int:
         """Append the product."""
-        scales, integers = parts
-        group = self.group or self.rows
-        how = {"shape": shape, "group": group}
-        (made,) = builder.apply("dequantize", (integers, scales), how, name=name)
-        if self.form.products and not builder.training:
-            if self.bits == 8 and self.group is None:
-                builder.integers[made] = Integers(integers, scales)
-            elif self.bits == 4 and len(shape) == 2:
-                builder.integers[made] = Integers(integers, scales, group)
-        return made
+        return self.form.trace(builder, parts, shape, name)
 
     def compute(
         self, parts: Sequence[np.ndarray], shape: tuple[int, ...]

@@ -33,7 +33,7 @@ class Rule(NamedTuple):
 
 
 class Integers(NamedTuple):
-    """Tensors that a weight is the product of.
+    """Tensors that a weight, or some columns of it, is the product of.
 
     Parameters
     ----------
@@ -78,8 +78,9 @@ class Builder:
         # dtype in which ops of the forward phase compute, "float32" or "bfloat16":
         # floats of another dtype are cast first. None: the dtype of the inputs.
         self.compute_dtype: str | None = None
-        # weights of which products may be computed from integers and scales
-        self.integers: dict[int, Integers] = {}
+        # weights of which products may be computed from integers and scales, in parts
+        # of consecutive columns
+        self.integers: dict[int, Sequence[Integers]] = {}
         self._reserved = frozenset(reserved)
         self._tensors: list[Tensor] = []
         self._specs: list[Spec] = []  # of the tensors, without suffix and role

@@ -16,7 +16,9 @@ __all__ = ["Source", "add_source", "source_of"]
 class Source(Protocol):
     """Arrays in numbered sections."""
 
-    def read_section(self, section: int, out: Array, work: Array) -> None:
+    def read_section(
+        self, section: int, out: Array, work: Array, part: str | None = None
+    ) -> None:
         """Read one array.
 
         Parameters
@@ -27,6 +29,8 @@ class Source(Protocol):
             Receives it.
         work : ndarray
             Scratch in uint8, as large as the section says.
+        part : {"scales", "codes"}, optional
+            What to read of an array of integers; None: the array.
         """
 
     def read_codes(self, first: int, count: int, out: Array) -> None:

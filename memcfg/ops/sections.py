@@ -3,7 +3,8 @@
 ``read_section`` {source, section, shape, dtype} reads a section of the source of that
 name, and decodes it into its second output. The first input is scratch of float32, for
 the section as it lies in the file, and the first output hands it on: it gives the reads
-of a step one order. With {code_bytes, entries}, the section may stay in its code.
+of a step one order. With {code_bytes, entries}, the section may stay in its code. With
+{part}, it is of integers, and their ``"scales"`` or ``"codes"`` are read.
 ``read_codes`` {source, section, sections, nbytes} reads consecutive sections as they
 are, into its second output. Both may run beside compute, on the queue of collectives.
 
@@ -49,7 +50,8 @@ def _read(attributes: Attributes, inputs: Arrays, outputs: Arrays) -> None:
     del inputs  # its bytes say nothing
     work, out = outputs
     source = source_of(attributes["source"])
-    source.read_section(attributes["section"], out, work.view(np.uint8))
+    part = attributes.get("part")
+    source.read_section(attributes["section"], out, work.view(np.uint8), part)
 
 
 def _infer_codes(inputs: Sequence[Spec], attributes: Attributes) -> Sequence[Spec]:

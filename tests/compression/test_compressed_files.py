@@ -274,14 +274,69 @@ def test_weights_of_integers_take_their_bits(dtype, share, group, limit, tmp_pat
     assert (tmp_path / "b.mcz").read_bytes() == (tmp_path / "a.mcz").read_bytes()
 
 
-def test_products_of_integers_are_those_of_the_file(tmp_path):
-    model = quantized("int4", 32, "int8")
-    CompressedModel(model).save(tmp_path / "a.mcz")
+@pytest.mark.parametrize("limit", ["8MiB", "16KiB", "400B"])
+@pytest.mark.parametrize(("dtype", "group"), [("int8", None), ("int4", 32)])
+def test_products_of_integers_are_those_of_the_file(tmp_path, dtype, group, limit):
+    model = quantized(dtype, group, "int8")
+    small = CompressedModel(model, section_bytes=limit)
+    small.save(tmp_path / "a.mcz")
     x = np.random.default_rng(0).normal(size=(4, 9, 9, 3)).astype(np.float32)
-    made = compression.load(tmp_path / "a.mcz").model()
-    np.testing.assert_array_equal(
-        made.predict(x, verbose=0), model.predict(x, verbose=0)
-    )
+    expected = model.predict(x, verbose=0)
+    loaded = compression.load(tmp_path / "a.mcz")
+    np.testing.assert_array_equal(loaded.model().predict(x, verbose=0), expected)
+    for each in (small, loaded):  # of bytes in memory, and on the disk
+        streamed = each.streamed()
+        np.testing.assert_array_equal(streamed.predict(x, verbose=0), expected)
+        report = streamed.memory_report(verify=True)
+        assert report.predicted_peak_bytes == report.measured_peak_bytes
+        streamed.close()
+    floats = CompressedModel(quantized(dtype, group)).streamed()
+    peaks = [each.plan(4, program="predict").peak_bytes for each in (floats, streamed)]
+    assert peaks[0] > 1.5 * peaks[1]  # no kernel of Dense in float32
+
+
+@pytest.mark.parametrize("place", [0, -1])  # in the scales, and in the codes
+def test_damaged_integers_end_the_step(tmp_path, place):
+    path = tmp_path / "a.mcz"
+    CompressedModel(quantized("int8", products="int8")).save(path)
+    document, sections = parts_of(path)
+    loaded = compression.load(path)
+    x = np.random.default_rng(0).normal(size=(4, 9, 9, 3)).astype(np.float32)
+    expected = loaded.predict(x)
+    whole = path.read_bytes()
+    (code,) = sections["dense/kernel"]
+    damaged = bytearray(code)
+    damaged[place] ^= 1
+    assert whole.count(code) == 1
+    with path.open("r+b") as file:  # the one that is open
+        file.write(whole.replace(code, bytes(damaged)))
+    with pytest.raises(FormatError, match="the checksum of 'dense/kernel'"):
+        loaded.predict(x)
+    with path.open("r+b") as file:
+        file.write(whole)
+    np.testing.assert_array_equal(loaded.predict(x), expected)
+    sections["dense/kernel"] = [code[:-1] + b"\x80"]
+    path.write_bytes(with_parts(document, sections))
+    with pytest.raises(FormatError, match="-128 is no integer of it"):
+        compression.load(path).predict(x)
+
+
+def test_kernels_of_integers_in_columns_are_put_together(tmp_path):
+    path = tmp_path / "a.mcz"
+    CompressedModel(quantized("int8", products="int8")).save(path)
+    document, sections = parts_of(path)
+    x = np.random.default_rng(0).normal(size=(4, 9, 9, 3)).astype(np.float32)
+    expected = compression.load(path).predict(x)
+    kernel = next(w for w in document["weights"] if w["key"] == "conv/kernel")
+    kernel["columns"] = 4
+    (code,) = sections["conv/kernel"]
+    scales, rows = np.frombuffer(code, "<f4", 7), np.frombuffer(code[28:], np.int8)
+    sections["conv/kernel"] = [
+        scales[own].tobytes() + rows.reshape(12, 7)[:, own].tobytes()
+        for own in (slice(4), slice(4, 7))
+    ]
+    path.write_bytes(with_parts(document, sections))
+    np.testing.assert_allclose(compression.load(path).predict(x), expected, atol=0.1)
 
 
 def test_files_of_integers_that_lie_are_refused(tmp_path):
@@ -332,7 +387,10 @@ def coded(tmp_path_factory):
     folder = tmp_path_factory.mktemp("codes")
     codes().save(folder / "codes.mcz")
     CompressedModel(quantized("int4", 31)).save(folder / "integers.mcz")
-    return folder, [parts_of(folder / f"{each}.mcz") for each in ("codes", "integers")]
+    products = quantized("int4", 31, "int8")
+    CompressedModel(products, section_bytes="16KiB").save(folder / "products.mcz")
+    names = "codes", "integers", "products"
+    return folder, [parts_of(folder / f"{each}.mcz") for each in names]
 
 
 @settings(max_examples=60, deadline=None)

@@ -4,6 +4,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 
 namespace memcfg {
 
@@ -28,12 +29,11 @@ constexpr Crc32cTables crc32c_tables() {
 
 inline constexpr Crc32cTables kCrc32cTables = crc32c_tables();
 
-// Extends the checksum of what is before `data` to `size` more bytes; 0: of nothing.
-// Eight bytes at a time: Kounavis and Berry, "Novel table lookup-based algorithms for
-// high-performance CRC generation", 2008.
-inline std::uint32_t crc32c(const unsigned char* data,
-                            std::size_t size,
-                            std::uint32_t before = 0) {
+// As `crc32c`. Eight bytes at a time: Kounavis and Berry, "Novel table lookup-based
+// algorithms for high-performance CRC generation", 2008.
+inline std::uint32_t crc32c_by_tables(const unsigned char* data,
+                                      std::size_t size,
+                                      std::uint32_t before) {
   const Crc32cTables& tables = kCrc32cTables;
   std::uint32_t crc = ~before;
   for (; size >= 8; data += 8, size -= 8) {
@@ -46,6 +46,42 @@ inline std::uint32_t crc32c(const unsigned char* data,
   }
   for (; size > 0; ++data, --size) crc = (crc >> 8) ^ tables[0][(crc ^ *data) & 0xFF];
   return ~crc;
+}
+
+using Crc32c = std::uint32_t (*)(const unsigned char*, std::size_t, std::uint32_t);
+
+#if defined(__x86_64__) && defined(__GNUC__)
+// As `crc32c`, by the instruction of SSE 4.2: a word of eight bytes in three cycles.
+__attribute__((target("sse4.2"))) inline std::uint32_t crc32c_by_instruction(
+    const unsigned char* data, std::size_t size, std::uint32_t before) {
+  std::uint64_t crc = ~before;
+  for (; size >= 8; data += 8, size -= 8) {
+    std::uint64_t word;
+    std::memcpy(&word, data, 8);
+    crc = __builtin_ia32_crc32di(crc, word);
+  }
+  auto narrow = static_cast<std::uint32_t>(crc);
+  for (; size > 0; ++data, --size) narrow = __builtin_ia32_crc32qi(narrow, *data);
+  return ~narrow;
+}
+
+// The instruction, or null where the processor has none.
+inline Crc32c crc32c_instruction() noexcept {
+  __builtin_cpu_init();
+  return __builtin_cpu_supports("sse4.2") ? crc32c_by_instruction : nullptr;
+}
+#else
+inline Crc32c crc32c_instruction() noexcept {
+  return nullptr;
+}
+#endif
+
+// Extends the checksum of what is before `data` to `size` more bytes; 0: of nothing.
+inline std::uint32_t crc32c(const unsigned char* data,
+                            std::size_t size,
+                            std::uint32_t before = 0) {
+  static const Crc32c found = crc32c_instruction();
+  return (found != nullptr ? found : crc32c_by_tables)(data, size, before);
 }
 
 }  // namespace memcfg

@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from memcfg.errors import FormatError
+from memcfg.graph import Integers
 from memcfg.ops.integers import unpack_nibbles
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
+
+    from memcfg.graph import Builder
 
 __all__ = ["IntegerForm"]
 
@@ -52,9 +55,42 @@ class IntegerForm(NamedTuple):
         rows = prod(shape[:-1])
         return -(-rows // (self.group or max(rows, 1)))
 
+    def shapes(self, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+        """Return the shapes of the scales and of the codes of a weight."""
+        last = shape[-1:]
+        scales = last if self.group is None else (self.groups(shape), *last)
+        return scales, shape if self.bits == 8 else (self.held_rows(shape), *last)
+
+    @property
+    def dtype(self) -> str:
+        """The dtype of codes."""
+        return "int8" if self.bits == 8 else "uint8"
+
+    def has_products(self, shape: Sequence[int]) -> bool:
+        """Return whether layers multiply by the integers of a weight."""
+        alike = self.group is None if self.bits == 8 else len(shape) == 2
+        return self.products and alike
+
+    def trace(
+        self, builder: Builder, parts: Sequence[int], shape: tuple[int, ...], name: str
+    ) -> int:
+        """Append the weight of scales and codes, by which layers may multiply."""
+        scales, codes = parts
+        group = self.group or prod(shape[:-1])
+        how = {"shape": shape, "group": group}
+        (made,) = builder.apply("dequantize", (codes, scales), how, name=name)
+        if self.has_products(shape) and not builder.training:
+            of = None if self.bits == 8 else group
+            builder.integers[made] = [Integers(codes, scales, of)]
+        return made
+
     def nbytes(self, shape: Sequence[int]) -> int:
         """Return the bytes of a section of some shape."""
-        return shape[-1] * (4 * self.groups(shape) + self.held_rows(shape))
+        return self.scales_bytes(shape) + shape[-1] * self.held_rows(shape)
+
+    def scales_bytes(self, shape: Sequence[int]) -> int:
+        """Return the bytes of the scales of a section, with which it begins."""
+        return 4 * shape[-1] * self.groups(shape)
 
     def pack(
         self, scales: npt.NDArray[Any], codes: npt.NDArray[Any], columns: slice
@@ -74,11 +110,14 @@ class IntegerForm(NamedTuple):
             raise FormatError(f"it has {len(data)} bytes, not {self.nbytes(shape)}")
         columns, groups = shape[-1], self.groups(shape)
         scales = np.frombuffer(data, "<f4", groups * columns).reshape(groups, columns)
-        kind = np.int8 if self.bits == 8 else np.uint8
-        codes = np.frombuffer(data, kind, offset=4 * groups * columns)
+        codes = np.frombuffer(data, self.dtype, offset=self.scales_bytes(shape))
+        self.check(codes)
+        return scales.astype(np.float32, copy=False), codes.reshape(-1, columns)
+
+    def check(self, codes: npt.NDArray[Any]) -> None:
+        """Raise FormatError for codes that are none."""
         if self.bits == 8 and codes.size and codes.min() == -128:
             raise FormatError("-128 is no integer of it")
-        return scales.astype(np.float32), codes.reshape(-1, columns)
 
     def decode(self, data: Any, out: npt.NDArray[Any]) -> None:
         """Write the weight; FormatError if the bytes are not those of a section."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 from weakref import finalize
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
         Section,
         StoredWeight,
     )
+    from memcfg.compression.coding._integer_sections import IntegerForm
     from memcfg.graph import Builder
 
 __all__ = ["SectionSource", "StoredParametrization"]
@@ -83,22 +85,27 @@ class SectionSource:
 
     @property
     def work_bytes(self) -> int:
-        """The scratch of any section: its code, unless that is in memory."""
+        """The scratch of any section: what is not read into its place."""
         if self._handle is None:
             return 0
-        return max(
-            (s.nbytes for weight, s in self._rows if weight.codec != "plain"),
-            default=0,
-        )
+        return max((_scratch(*each) for each in self._rows), default=0)
 
     def read_section(
-        self, section: int, out: npt.NDArray[Any], work: npt.NDArray[np.uint8]
+        self,
+        section: int,
+        out: npt.NDArray[Any],
+        work: npt.NDArray[np.uint8],
+        part: str | None = None,
     ) -> None:
-        """Read and decode a section; FormatError if it is damaged."""
+        """Read and decode a section, or a part of it; FormatError if it is damaged."""
         weight, row = self._rows[section]
         target = out.reshape(-1).view(np.uint8)
         if weight.codec == "plain":
             self._read(section, target)
+        elif part == "scales":
+            self._read_scales(section, target)
+        elif part == "codes":
+            self._read_integers(section, out, work)
         elif self._pieces is not None:
             code = np.frombuffer(self._pieces[section], np.uint8)
             self.decode_section(section, code, out)
@@ -106,6 +113,34 @@ class SectionSource:
             code = work[: row.nbytes]
             self._read(section, code)
             self.decode_section(section, code, out)
+
+    def _read_scales(self, section: int, target: npt.NDArray[np.uint8]) -> None:
+        """Read the first bytes of a section; the read of the codes checks them all."""
+        weight, row = self._rows[section]
+        if self._pieces is not None:
+            target[:] = np.frombuffer(self._pieces[section], np.uint8, target.size)
+            return
+        assert self._handle is not None
+        if os.preadv(self._handle.fileno(), [target.data], row.offset) < target.size:
+            raise self._damaged(weight)
+
+    def _read_integers(
+        self, section: int, out: npt.NDArray[Any], work: npt.NDArray[np.uint8]
+    ) -> None:
+        """Read the integers of a section as held, checked as by `read_codes`."""
+        weight, row = self._rows[section]
+        target, scales = out.reshape(-1).view(np.uint8), row.nbytes - out.nbytes
+        if self._pieces is not None:
+            target[:] = np.frombuffer(self._pieces[section], np.uint8, offset=scales)
+        else:
+            self._read(section, work[:scales], target)
+        assert weight.form is not None
+        if section not in self._checked:
+            try:
+                weight.form.check(out)
+            except FormatError as error:
+                raise FormatError(f"{weight.key!r} is damaged: {error}") from None
+            self._checked.add(section)
 
     def read_codes(self, first: int, count: int, out: npt.NDArray[np.uint8]) -> None:
         """Read consecutive sections as they are; FormatError if one is damaged.
@@ -140,19 +175,26 @@ class SectionSource:
         except KernelError as error:
             raise FormatError(f"{weight.key!r} is damaged: {error}") from None
 
-    def _read(self, section: int, out: npt.NDArray[np.uint8]) -> None:
-        """Read the bytes of a section."""
+    def _read(self, section: int, *outs: npt.NDArray[np.uint8]) -> None:
+        """Read the bytes of a section, into one array after the other."""
         weight, row = self._rows[section]
         if self._handle is None:
             assert self._pieces is not None
-            out[:] = np.frombuffer(self._pieces[section], np.uint8)
+            outs[0][:] = np.frombuffer(self._pieces[section], np.uint8)
             return
-        read = os.preadv(self._handle.fileno(), [out.data], row.offset)
-        if read < row.nbytes or crc32c(out.data) != row.checksum:
-            raise FormatError(
-                f"{self._file.path} is damaged: the checksum of {weight.key!r} does "
-                "not match"
-            )
+        places = [out.data for out in outs]
+        read, checksum = os.preadv(self._handle.fileno(), places, row.offset), 0
+        for each in places:
+            checksum = crc32c(each, checksum)
+        if read < row.nbytes or checksum != row.checksum:
+            raise self._damaged(weight)
+
+    def _damaged(self, weight: StoredWeight) -> FormatError:
+        """Return the error for bytes that are not those that were saved."""
+        return FormatError(
+            f"{self._file.path} is damaged: the checksum of {weight.key!r} does not "
+            "match"
+        )
 
     def decode_section(
         self, section: int, code: npt.NDArray[np.uint8], out: npt.NDArray[Any]
@@ -169,6 +211,15 @@ class SectionSource:
                 decode_bytes("codebook", code.data, target.data)
         except (FormatError, ValueError) as error:
             raise FormatError(f"{weight.key!r} is damaged: {error}") from None
+
+
+def _scratch(weight: StoredWeight, section: Section) -> int:
+    """Return the bytes of a section that steps read into scratch."""
+    if weight.codec == "plain":
+        return 0
+    if weight.form is not None and weight.form.has_products(weight.shape):
+        return weight.form.scales_bytes(section.shape)
+    return section.nbytes
 
 
 class StoredParametrization(Parametrization):
@@ -194,29 +245,66 @@ class StoredParametrization(Parametrization):
         self, builder: Builder, parts: Sequence[int], shape: tuple[int, ...], name: str
     ) -> int:
         """Read the sections, and put them together."""
-        del parts, shape
+        del parts
         sections = self._weight.sections
         size = max(-(-self._source.work_bytes // 4), 1)
         zeros = {"shape": (size,), "value": 0.0, "dtype": "float32"}
         (work,) = builder.apply("fill", (), zeros, name="sections")
+        form = self._weight.form
+        integers = form if form is not None and form.has_products(shape) else None
         made = []
-        for number, section in enumerate(sections):
-            attributes: dict[str, Any] = {
-                "source": self._source.name,
-                "section": self._first + number,
-                "shape": section.shape,
-                "dtype": self._weight.dtype,
-            }
-            entries = self._source.entries(self._first + number)
-            if entries is not None:
-                attributes |= {"code_bytes": section.nbytes, "entries": entries}
+        for number in range(len(sections)):
             label = name if len(sections) == 1 else f"{name}/section{number}"
-            read = builder.apply("read_section", (work,), attributes, name=label)
-            made.append(read[1])
+            if integers is None:
+                made.append(self._read(builder, work, number, label))
+            else:
+                made.append(self._read_parts(builder, work, number, integers, label))
         if len(made) == 1:
             return made[0]
         axis = {"axis": len(self._weight.shape) - 1}
-        return builder.apply("concatenate", made, axis, name=name)[0]
+        (whole,) = builder.apply("concatenate", made, axis, name=name)
+        if len(shape) == 2 and builder.integers.keys() >= {*made}:
+            own = [builder.integers[each] for each in made]
+            builder.integers[whole] = [*chain.from_iterable(own)]
+        return whole
+
+    def _read(self, builder: Builder, work: int, number: int, name: str) -> int:
+        """Read a section, which may stay in its code."""
+        section = self._weight.sections[number]
+        attributes: dict[str, Any] = {}
+        entries = self._source.entries(self._first + number)
+        if entries is not None:
+            attributes = {"code_bytes": section.nbytes, "entries": entries}
+        attributes |= {"shape": section.shape, "dtype": self._weight.dtype}
+        return self._apply(builder, work, number, attributes, name)
+
+    def _read_parts(
+        self, builder: Builder, work: int, number: int, form: IntegerForm, name: str
+    ) -> int:
+        """Read the scales and the codes of a section."""
+        shape = self._weight.sections[number].shape
+        scales, codes = form.shapes(shape)
+        made = [
+            self._apply(builder, work, number, attributes, f"{name}/{part}")
+            for part, attributes in (
+                ("scales", {"part": "scales", "shape": scales, "dtype": "float32"}),
+                ("codes", {"part": "codes", "shape": codes, "dtype": form.dtype}),
+            )
+        ]
+        return form.trace(builder, made, shape, name)
+
+    def _apply(
+        self,
+        builder: Builder,
+        work: int,
+        number: int,
+        attributes: Mapping[str, Any],
+        name: str,
+    ) -> int:
+        """Append the op that reads a section."""
+        where = {"source": self._source.name, "section": self._first + number}
+        own = {**where, **attributes}
+        return builder.apply("read_section", (work,), own, name=name)[1]
 
     def compute(
         self, parts: Sequence[npt.NDArray[Any]], shape: tuple[int, ...]
@@ -227,7 +315,7 @@ class StoredParametrization(Parametrization):
         begin = 0
         for number, section in enumerate(self._weight.sections, self._first):
             part = np.empty(section.shape, value.dtype)
-            work = np.empty(self._source.work_bytes, np.uint8)
+            work = np.empty(section.nbytes, np.uint8)
             self._source.read_section(number, part, work)
             value[..., begin : begin + section.shape[-1]] = part
             begin += section.shape[-1]

@@ -59,6 +59,7 @@ if TYPE_CHECKING:
     )
 
     from memcfg.config import DTypePolicy
+    from memcfg.graph import Integers
     from memcfg.nn.constraints import Constraint
     from memcfg.nn.initializers import Initializer
     from memcfg.nn.layers._parametrization import Parametrization
@@ -765,20 +766,34 @@ class Scope:
         operands = self._promoted(kind, inputs)
         name, integers = f"{self.name}/{label}", self.builder.integers
         if kind in _BY_INTEGERS and operands[1] in integers:
-            own = integers[operands[1]]
-            operands = operands[0], own.codes, own.scales
-            if own.group is None:
-                kind = f"{kind}_int8"
-            else:
-                rows = self.builder.shape(operands[0])[-1]
-                kind, attributes = "dense_int4", {"inputs": rows, "group": own.group}
+            parts = integers[operands[1]]
+            return self._by_integers(kind, operands[0], parts, attributes, name)
         made = self.builder.apply(kind, operands, attributes, name=name)
-        if kind == "reshape" and operands[0] in integers:
-            own, last = integers[operands[0]], self.builder.shape(made[0])[-1:]
+        if kind == "reshape" and len(integers.get(operands[0], ())) == 1:
+            (own,), last = integers[operands[0]], self.builder.shape(made[0])[-1:]
             if own.group is None and last == self.builder.shape(own.scales):
                 alike = self.builder.apply(kind, (own.codes,), attributes, name=name)
-                integers[made[0]] = own._replace(codes=alike[0])
+                integers[made[0]] = [own._replace(codes=alike[0])]
         return made
+
+    def _by_integers(
+        self, kind: str, x: int, parts: Sequence[Integers], attributes: Any, name: str
+    ) -> tuple[int, ...]:
+        """Append the products with parts of a weight, and put them together."""
+        made: list[int] = []
+        for number, own in enumerate(parts):
+            if own.group is None:
+                op, how = f"{kind}_int8", attributes
+            else:
+                rows = self.builder.shape(x)[-1]
+                op, how = "dense_int4", {"inputs": rows, "group": own.group}
+            label = name if len(parts) == 1 else f"{name}/part{number}"
+            operands = x, own.codes, own.scales
+            made += self.builder.apply(op, operands, how, name=label)
+        if len(made) == 1:
+            return (made[0],)
+        axis = {"axis": len(self.builder.shape(made[0])) - 1}
+        return self.builder.apply("concatenate", made, axis, name=name)
 
     def _promoted(self, kind: str, inputs: Sequence[int]) -> Sequence[int]:
         """Return the operands, with integers as float32 where Keras's result is float.
