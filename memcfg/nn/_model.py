@@ -342,7 +342,6 @@ class Model(FixedAttributes, Configured):
     )
 
     _has_own_steps: ClassVar[bool] = False  # whether a subclass overrides a step
-    _measures: ClassVar[bool] = False  # whether `call` updates metrics
     _saved_as = "Model"
     _advice = "say it to the constructor, compile or fit; stop_training ends a fit"
 
@@ -357,8 +356,6 @@ class Model(FixedAttributes, Configured):
         cls._has_own_steps = any(
             getattr(cls, name) is not getattr(Model, name) for name in _STEPS
         )
-        code = getattr(cls.call, "__code__", None)
-        cls._measures = code is not None and "update_state" in code.co_names
 
     def __init__(
         self,
@@ -398,7 +395,7 @@ class Model(FixedAttributes, Configured):
         self._trainer = Trainer()
         self._from_data = False  # whether a batch gave the shapes of the inputs
         # Whether steps of one's own run `call` on whole batches, and not its trace.
-        self._calls_whole = self._measures
+        self._calls_whole = False
         self._own: Any = None  # the programs of steps of one's own
         self._nested: Nested | None = None  # the model as a layer
         self._lock = Lock(self.name)  # shared with models that share layers
@@ -2699,10 +2696,13 @@ class Model(FixedAttributes, Configured):
         """
         own = self._own_steps()
         given = [] if own is None else own.compiled_metrics()
-        held = getattr(self, "__dict__", {}).values()
-        several: list[Any] = []
-        pattern(list(held), several, Metric)
-        return [*given, *several]
+        return [*given, *self._held_metrics()]
+
+    def _held_metrics(self) -> list[Any]:
+        """Return the metrics that are attributes, also in lists, tuples and dicts."""
+        result: list[Any] = []
+        pattern(list(getattr(self, "__dict__", {}).values()), result, Metric)
+        return result
 
     def compute_loss(
         self,
@@ -2885,10 +2885,11 @@ class Model(FixedAttributes, Configured):
     def _is_stepped(self, compiled: CompileConfig) -> bool:
         """Return whether steps are functions, and not those of a `Session`.
 
-        So are those of a subclass or with a metric of the user's, and those of a model
-        whose only losses are of `add_loss`.
+        So are those of a subclass or with a metric of the user's, those of a model with
+        a `call` of its own that holds metrics, which it may update, and those of a
+        model whose only losses are of `add_loss`.
         """
-        if self._has_own_steps or compiled.goals.updates_itself:
+        if self._has_own_steps or compiled.goals.updates_itself or self._measures:
             return True
         if compiled.goals.loss is not None or self._network is None:
             return False
@@ -3136,6 +3137,8 @@ class Model(FixedAttributes, Configured):
         refused = "in the `call` of a model: assign it in that of a layer"
         with calling(training, starts, refused, measures=self._measures) as added:
             outputs = self.call(inputs, **options)
+        if added.measured:
+            self._calls_whole = True
         ends, gives = symbolic(outputs, f"what {type(self).__name__}.call returns")
         gives = Structure(None, ("output",)) if gives.kind is None else gives
         return ends, gives, added.losses
@@ -3144,6 +3147,11 @@ class Model(FixedAttributes, Configured):
     def _calls_itself(self) -> bool:
         """Whether a user's class says what the model computes."""
         return type(self).call is not Model.call
+
+    @property
+    def _measures(self) -> bool:
+        """Whether a user's class says what the model computes, and holds metrics."""
+        return self._calls_itself and bool(self._held_metrics())
 
     def _called(self, inputs: Any, mode: Mapping[str, Any]) -> Any:
         """Run `call` in a step of one's own, on whole batches."""

@@ -2651,7 +2651,7 @@ class _Call(NamedTuple):
     assignments: list[tuple[WeightTensor, SymbolicTensor]]
     symbols: dict[Variable, WeightTensor]
     refused: str  # why it may not assign weights; empty if it may
-    measures: bool  # whether metrics are updated by another trace of it
+    measured: list[SymbolicTensor] | None  # by which it updates metrics, if it may
 
     def symbol(self, variable: Variable) -> WeightTensor:
         """Return the one tensor of a weight."""
@@ -2701,7 +2701,7 @@ def calling(
     measures: bool = False,
 ) -> Iterator[_Call]:
     """Run a `call` in a mode; yield the losses and assignments that it adds."""
-    call = _Call(starts, [], [], {}, refused, measures)
+    call = _Call(starts, [], [], {}, refused, [] if measures else None)
     mode, token = call_mode.set(training), _call.set(call)
     try:
         yield call
