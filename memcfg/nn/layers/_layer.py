@@ -2156,6 +2156,14 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         several = isinstance(inputs, list | tuple)
         given: Any = inputs
         operands: tuple[Any, ...] = tuple(given) if several else (given,)
+        functions = Variable.functions
+        if any(isinstance(each, np.ndarray) for each in operands) and (
+            _call.get() is not None or functions.is_tracing()
+        ):
+            operands = tuple(
+                functions.constant(each) if isinstance(each, np.ndarray) else each
+                for each in operands
+            )
         for operand in operands:
             if not isinstance(operand, SymbolicTensor):
                 raise TypeError(
