@@ -342,6 +342,7 @@ class Model(FixedAttributes, Configured):
     )
 
     _has_own_steps: ClassVar[bool] = False  # whether a subclass overrides a step
+    _calls_itself: ClassVar[bool] = False  # whether a subclass says what is computed
     _saved_as = "Model"
     _advice = "say it to the constructor, compile or fit; stop_training ends a fit"
 
@@ -356,6 +357,7 @@ class Model(FixedAttributes, Configured):
         cls._has_own_steps = any(
             getattr(cls, name) is not getattr(Model, name) for name in _STEPS
         )
+        cls._calls_itself = cls.call is not Model.call
 
     def __init__(
         self,
@@ -2384,7 +2386,7 @@ class Model(FixedAttributes, Configured):
         """Adopt an architecture and become the owner of its layers' values."""
         require_values(network.weights)
         if self._session is not None:
-            values = self._session.known_values()
+            values = self._values_for(network)
         self._policy_for(network.layers)()
         self._join(network)
         with self._lock.turn():
@@ -2400,8 +2402,50 @@ class Model(FixedAttributes, Configured):
             layer._claim(self)
         self._replace(Parts(network, compiled, session))
 
+    def _values_for(self, network: Network) -> dict[str, Floats]:
+        """Return all values by their names in a network, whose layers may have others."""
+        before, session = self._parts.network, self._session
+        assert before is not None
+        assert session is not None
+        values = session.known_values()
+        moved = {
+            old: network.names[key]
+            for key, old in before.names.items()
+            if network.names.get(key, old) != old
+        }
+        for slot in session.slots if moved else ():
+            if slot.weight in moved:
+                name = slot.name.replace(slot.weight, moved[slot.weight], 1)
+                moved[slot.name] = name
+        return {moved.get(name, name): value for name, value in values.items()}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "name" and getattr(self, "_owner", None) is not None:
+            self._rename(check_name(value))
+            return
+        super().__setattr__(name, value)
+
+    def _rename(self, name: str) -> None:
+        """Change the name, and the name under which reports list the memory."""
+        self._require_no_own_steps("renamed")
+        if self._nested is not None:
+            self._nested.name = name
+        object.__setattr__(self, "name", name)
+        self._kind = None
+        del _owners[self._owner]
+        self._owner = name_owner(self, name)
+        if self._parts.network is not None:
+            self._renew()
+
+    def _require_no_own_steps(self, what: str) -> None:
+        if self._own is not None:
+            raise RuntimeError(
+                f"{self.name!r} has run steps of its own, whose optimizers know the "
+                f"weights by their names: layers and models are {what} before"
+            )
+
     def _renew(self) -> None:
-        """Take over the weights that a layer has got or frozen, or its settings."""
+        """Take over what a layer has: new weights, frozen ones, settings, a name."""
         with self._lock.step():
             self._lock.require_no_session(self._trained_elsewhere())
             self._adopt(self._built_network().renewed())
@@ -2850,7 +2894,8 @@ class Model(FixedAttributes, Configured):
         compiled = self._parts.config
         if compiled is not None:
             goals = compiled.goals  # a call of Python less in each step
-            runs = self._has_own_steps or goals.updates_itself or self._measures
+            runs = self._has_own_steps or goals.updates_itself
+            runs = runs or (self._calls_itself and self._measures)
             runs = runs or (goals.loss is None and self._is_stepped(compiled))
         else:
             predicts = type(self).predict_step is Model.predict_step
@@ -3144,11 +3189,6 @@ class Model(FixedAttributes, Configured):
         return ends, gives, added.losses
 
     @property
-    def _calls_itself(self) -> bool:
-        """Whether a user's class says what the model computes."""
-        return type(self).call is not Model.call
-
-    @property
     def _measures(self) -> bool:
         """Whether a user's class says what the model computes, and holds metrics."""
         return self._calls_itself and bool(self._held_metrics())
@@ -3316,13 +3356,15 @@ def state_elsewhere(
             yield slot.name, session.read(name)
 
 
+def _holding(layer: Layer) -> list[Model]:
+    """Return the models that hold a layer."""
+    every = {*_owners.values()}
+    return [x for x in every if isinstance(x, Model) and x._around(layer)]
+
+
 def _change_layer(layer: Layer, change: Callable[[], None]) -> None:
     """Change a layer, and have the models that hold it plan anew."""
-    models = [
-        each
-        for each in {*_owners.values()}
-        if isinstance(each, Model) and each._around(layer)
-    ]
+    models = _holding(layer)
     with ExitStack() as stack:
         for lock in {each._lock for each in models}:
             stack.enter_context(lock.turn())
@@ -3336,7 +3378,27 @@ def _change_layer(layer: Layer, change: Callable[[], None]) -> None:
             each._renew()
 
 
+def _rename_layer(layer: Layer, name: str) -> None:
+    """Rename a layer, and its weights in the models that hold it."""
+    models, before = _holding(layer), layer.name
+
+    def change() -> None:
+        for each in models:
+            each._require_no_own_steps("renamed")
+        object.__setattr__(layer, "name", name)
+        try:
+            for each in models:
+                each._built_network().renewed()  # checks the names
+        except ValueError:
+            object.__setattr__(layer, "name", before)
+            raise
+        layer._named = True
+
+    _change_layer(layer, change)
+
+
 Layer.change_in_models = staticmethod(_change_layer)
+Layer.rename_in_models = staticmethod(_rename_layer)
 
 
 def _inner_models(layers: Iterable[Layer]) -> Iterator[Model]:

@@ -76,7 +76,7 @@ class Sequential(Model):
         if isinstance(layers, Layer | SymbolicTensor):
             raise TypeError("Sequential expects a list of layers: Sequential([a, b])")
         self._begin(name, "sequential", dtype)
-        self._stack: dict[str, Layer] = {}  # by name
+        self._stack: list[Layer] = []
         self._ends: tuple[SymbolicTensor, SymbolicTensor] | None = None
         # the shape comes from an `Input`, not from `build` or data
         self._extensible = True
@@ -115,10 +115,10 @@ class Sequential(Model):
     @property
     def layers(self) -> list[Layer]:
         """The layers, in order, without the `Input`, as in Keras."""
-        return [getattr(each, "model", each) for each in self._stack.values()]
+        return [getattr(each, "model", each) for each in self._stack]
 
     def _stacked(self) -> Sequence[Layer]:
-        return list(self._stack.values())
+        return list(self._stack)
 
     def add(self, layer: Layer | SymbolicTensor) -> None:
         """Append a layer.
@@ -159,12 +159,12 @@ class Sequential(Model):
         first = None if self._stack or self._ends else layer._first_input()
         if first is not None:
             self._start(first)
-        if self._stack.get(layer.name) is layer:
+        if any(each is layer for each in self._stack):
             raise ValueError(
                 f"layer {layer.name!r} is already in {self.name!r}: to call a layer "
                 "twice, use Model(inputs, outputs)"
             )
-        if layer.name in self._stack:
+        if any(each.name == layer.name for each in self._stack):
             raise ValueError(
                 f"layer names must be unique in a model; {layer.name!r} is taken"
             )
@@ -172,7 +172,7 @@ class Sequential(Model):
         if self._ends is not None:
             self._extend(*self._ends, [layer])
         take_policy()
-        self._stack[layer.name] = layer
+        self._stack.append(layer)
 
     def pop(self) -> Layer:
         """Remove the last layer; compile the model again, if it was compiled.
@@ -192,7 +192,7 @@ class Sequential(Model):
         with self._lock.turn():
             if self._session is not None:  # it holds the weights
                 self._session.retire()
-            _, layer = self._stack.popitem()
+            layer = self._stack.pop()
             if self._ends is not None:
                 start, end = self._ends
                 self._ends = start, end.node.inputs[0]
@@ -226,7 +226,7 @@ class Sequential(Model):
     def _unbuild(self) -> None:
         self._ends, self._extensible = None, True
         self._replace(Parts(None, self._config, None))
-        for layer in self._stack.values():
+        for layer in self._stack:
             layer._release()
 
     def __getstate__(self) -> dict[str, Any]:

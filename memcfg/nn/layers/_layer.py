@@ -1102,12 +1102,18 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         self._inner: dict[Any, Any] = {}  # cache of traces of `call`
         self._calls: list[weakref.ref[Node]] = []  # may contain dead references
 
-    # Has the models of a layer plan anew; the module `_model` sets it. It is called
-    # with the function that changes the layer.
+    # Have the models of a layer plan anew; the module `_model` sets both. The first is
+    # called with the function that changes the layer.
     change_in_models: ClassVar[Callable[[Layer, Callable[[], None]], None]]
+    rename_in_models: ClassVar[Callable[[Layer, str], None]]
 
     def __setattr__(self, name: str, value: Any) -> None:
         known = getattr(type(self), name, None)
+        if name == "name" and isinstance(known, MemberDescriptorType):
+            value = check_name(value)
+            if is_set(known, self):
+                Layer.rename_in_models(self, value)
+                return
         if (
             isinstance(known, MemberDescriptorType)
             and name[0] != "_"
