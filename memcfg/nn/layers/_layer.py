@@ -1475,7 +1475,7 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         regularizer: Any = None,
         constraint: Any = None,
         name: str | None = None,
-    ) -> WeightTensor:
+    ) -> Variable:
         """Create a weight, in `build` or in the constructor.
 
         Parameters
@@ -1497,8 +1497,8 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
 
         Returns
         -------
-        WeightTensor
-            The weight, for use in `call`.
+        Variable
+            The weight: in `call` a tensor, and elsewhere its value.
 
         Raises
         ------
@@ -1522,7 +1522,7 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         spec = WeightSpec(name, lengths, start, trainable, "float32", False, *more)
         self._own.append(WeightTensor(spec, self))
         self._weight_specs = tuple(each.spec for each in self._own)
-        return self._own[-1]
+        return Variable(self, len(taken), f"{self.name}/{name}")
 
     def build(self, input_shape: Any = None, *more: Any) -> None:
         """Create the weights; overridden by subclasses.
@@ -2303,7 +2303,7 @@ def _with_channels(scope: Scope, x: int, *, last: bool) -> int:
 
 
 class WeightTensor(SymbolicTensor):
-    """A weight of a layer as a symbolic tensor, for use in `call`.
+    """The value of a weight as a symbolic tensor, in a `call` or a function.
 
     Parameters
     ----------
@@ -2320,14 +2320,6 @@ class WeightTensor(SymbolicTensor):
         self.layer = layer
         super().__init__(spec.shape[1:], Node(layer, (), ()), spec.dtype, spec.shape)
 
-    __hash__ = SymbolicTensor.__hash__
-
-    def __eq__(self, other: object) -> Any:
-        """Compare elements; with a `Variable`, outside of calls, which weight it is."""
-        if isinstance(other, Variable) and other.functions.symbol(other) is None:
-            return other._layer is self.layer and other._spec is self.spec
-        return super().__eq__(other)
-
     @property
     def dtype(self) -> str:
         """The dtype of the weight; ops that read it cast it to their compute dtype."""
@@ -2337,56 +2329,6 @@ class WeightTensor(SymbolicTensor):
     def name(self) -> str:
         """The name within the layer."""
         return self.spec.name
-
-    @property
-    def _place(self) -> int:
-        return next(i for i, each in enumerate(self.layer._own) if each is self)
-
-    def numpy(self) -> np.ndarray:
-        """Return a copy of the value.
-
-        Returns
-        -------
-        numpy.ndarray
-            The current value.
-        """
-        return self.layer._read(self._place)
-
-    def assign(self, value: Any) -> None:
-        """Replace the value, or in `call` have each run of it replace the value.
-
-        Parameters
-        ----------
-        value : array_like or SymbolicTensor
-            The new value, of the weight's shape. In `call`, what follows reads it, and
-            ``ops.mean(x, axis=0)`` reduces the batch. A batch runs as a whole then,
-            and not in micro-batches.
-
-        Raises
-        ------
-        ValueError
-            If the shape differs.
-        RuntimeError
-            In the `call` of a model, or if training changes the weight as well.
-        """
-        if (call := _call.get()) is not None:
-            call.assign(self, value)
-            return
-        Variable(self.layer, self._place, self.spec.name).assign(value)
-
-    def assign_add(self, value: Any) -> None:
-        """Add to the value; see `assign`."""
-        if _call.get() is not None:
-            self.assign(self + value)
-            return
-        Variable(self.layer, self._place, self.spec.name).assign_add(value)
-
-    def assign_sub(self, value: Any) -> None:
-        """Subtract from the value; see `assign`."""
-        if _call.get() is not None:
-            self.assign(self - value)
-            return
-        Variable(self.layer, self._place, self.spec.name).assign_sub(value)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return WeightTensor, (self.spec, self.layer)
@@ -2414,6 +2356,10 @@ class Assignment(Layer):
         return scope.apply("reshape", (value,), {"shape": self.weight.shape})[0]
 
 
+# What a weight is compared with element by element.
+_COMPARED = (SymbolicTensor, np.ndarray, np.generic, int, float)
+
+
 class Variable(FixedAttributes):
     """A weight of a layer or a model, and its value.
 
@@ -2437,10 +2383,20 @@ class Variable(FixedAttributes):
         self.path = path
 
     def __eq__(self, other: object) -> Any:
-        """Return whether another variable is of the same weight."""
-        if not isinstance(other, Variable) or self._layer is None:
-            return NotImplemented
-        return self._layer is other._layer and self._index == other._index
+        """Return whether another variable is of the same weight, or compare elements."""
+        if isinstance(other, Variable):
+            return self._layer is other._layer and self._index == other._index
+        if isinstance(other, _COMPARED):
+            return self._apply("equal", self, other)
+        return NotImplemented
+
+    def __ne__(self, other: object) -> Any:
+        """Return whether another variable is of another weight, or compare elements."""
+        if isinstance(other, Variable):
+            return not self == other
+        if isinstance(other, _COMPARED):
+            return self._apply("not_equal", self, other)
+        return NotImplemented
 
     def __hash__(self) -> int:
         return hash((id(self._layer), self._index))
@@ -2487,6 +2443,11 @@ class Variable(FixedAttributes):
         symbol = self.functions.symbol(self)
         return self.functions.value(self) if symbol is None else symbol
 
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
     def __float__(self) -> float:
         return float(self.numpy())
 
@@ -2510,14 +2471,18 @@ class Variable(FixedAttributes):
         ----------
         value : array_like or SymbolicTensor
             The new value, of the weight's shape. In a function that `memcfg.function`
-            traces, it replaces the value in each call of the function.
+            traces, it replaces the value in each call of the function. In the `call` of
+            a layer each run replaces it: what follows reads it, and ``ops.mean(x,
+            axis=0)`` reduces the batch. A batch runs as a whole then, and not in
+            micro-batches.
 
         Raises
         ------
         ValueError
             If the shape differs.
         RuntimeError
-            If a symbolic tensor is given outside of such a function.
+            If a symbolic tensor is given outside of such a function or `call`, in the
+            `call` of a model, or if training changes the weight as well.
         """
         if (call := _call.get()) is not None:
             call.assign(call.symbol(self), value)
@@ -2613,8 +2578,45 @@ class Variable(FixedAttributes):
     def __pow__(self, other: Any) -> Any:
         return self._apply("power", self, other)
 
+    def __rpow__(self, other: Any) -> Any:
+        return self._apply("power", other, self)
+
+    def __mod__(self, other: Any) -> Any:
+        return self._apply("remainder", self, other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return self._apply("remainder", other, self)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._apply("floor_divide", self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._apply("floor_divide", other, self)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._apply("less", self, other)
+
+    def __le__(self, other: Any) -> Any:
+        return self._apply("less_equal", self, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._apply("greater", self, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._apply("greater_equal", self, other)
+
     def __neg__(self) -> Any:
         return self._apply("multiply", self, -1.0)
+
+    def __abs__(self) -> Any:
+        symbol = self.functions.symbol(self)
+        return abs(_value_of(self) if symbol is None else symbol)
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(
+            f"the weight {self.path!r} has no truth value: compare it, as in "
+            "weight.numpy() > 0, or in a call choose with ops.where or ops.cond"
+        )
 
     def __getitem__(self, key: Any) -> Any:
         symbol = self.functions.symbol(self)
