@@ -2403,7 +2403,7 @@ class Model(FixedAttributes, Configured):
         self._replace(Parts(network, compiled, session))
 
     def _values_for(self, network: Network) -> dict[str, Floats]:
-        """Return all values by their names in a network, whose layers may have others."""
+        """Return all values by the names that they have in a network."""
         before, session = self._parts.network, self._session
         assert before is not None
         assert session is not None

@@ -2383,7 +2383,7 @@ class Variable(FixedAttributes):
         self.path = path
 
     def __eq__(self, other: object) -> Any:
-        """Return whether another variable is of the same weight, or compare elements."""
+        """Return whether another is of the same weight, or compare elements."""
         if isinstance(other, Variable):
             return self._layer is other._layer and self._index == other._index
         if isinstance(other, _COMPARED):
@@ -2391,7 +2391,7 @@ class Variable(FixedAttributes):
         return NotImplemented
 
     def __ne__(self, other: object) -> Any:
-        """Return whether another variable is of another weight, or compare elements."""
+        """Return whether another is of another weight, or compare elements."""
         if isinstance(other, Variable):
             return not self == other
         if isinstance(other, _COMPARED):

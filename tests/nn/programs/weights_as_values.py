@@ -33,9 +33,11 @@ np.testing.assert_allclose(
     ops.convert_to_numpy(layer.total / layer.count), x.mean(axis=0), rtol=1e-5
 )
 np.testing.assert_allclose(ops.convert_to_numpy(layer.total.value)[1], layer.total[1])
-assert layer.scale.trainable and not layer.total.trainable
+assert layer.scale.trainable
+assert not layer.total.trainable
 assert layer.scale.path.split("/")[-1] == layer.scale.name == "scale"
-assert layer.scale.ndim == 1 and tuple(layer.scale.shape) == (3,)
+assert layer.scale.ndim == 1
+assert tuple(layer.scale.shape) == (3,)
 for made, wanted in (
     (2 * layer.scale + 1, 3.0),
     (-layer.scale, -1.0),
