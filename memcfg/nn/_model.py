@@ -593,6 +593,8 @@ class Model(FixedAttributes, Configured):
         network = self._built_network()
         return network.gives.pack([each.shape for each in network.outputs])
 
+    stateless_call = Layer.stateless_call
+
     def count_params(self) -> int:
         """Return the number of parameters.
 

@@ -1388,6 +1388,75 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
                     return Variable(self, index, f"{self.name}/{name}")
             return super().__getattr__(name)
 
+    def stateless_call(
+        self: Any,
+        trainable_variables: Sequence[Any],
+        non_trainable_variables: Sequence[Any],
+        *args: Any,
+        return_losses: bool = False,
+        **kwargs: Any,
+    ) -> tuple[Any, ...]:
+        """Call on arrays with other values of the weights, and leave the weights alone.
+
+        Parameters
+        ----------
+        trainable_variables, non_trainable_variables : sequence of array_like
+            A value for each of the weights of that name.
+        *args : array_like
+            The arguments of the call.
+        return_losses : bool, default False
+            Whether to return the losses that the call adds as well.
+        **kwargs : object
+            The named arguments of the call, such as ``training``.
+
+        Returns
+        -------
+        tuple
+            The result, the values of `non_trainable_variables` after the call, and the
+            losses if they are asked for.
+
+        Raises
+        ------
+        ValueError
+            If the shapes of the weights are not known, or the numbers or shapes of the
+            values differ from theirs.
+        RuntimeError
+            In a function or `call` that is traced, whose weights are its state.
+        """
+        if _call.get() is not None or Variable.functions.is_tracing():
+            raise RuntimeError(
+                f"{self.name!r}.stateless_call is for arrays: in a function or a call, "
+                "the weights are its state, and reading and assigning them is traced"
+            )
+        held = [*self.trainable_variables, *self.non_trainable_variables]
+        given = [*trainable_variables, *non_trainable_variables]
+        first = len(self.trainable_variables)
+        if not self.built or len(given) != len(held):
+            raise ValueError(
+                f"{self.name!r} has {first} trainable weights and {len(held) - first} "
+                f"others, and {len(trainable_variables)} and "
+                f"{len(non_trainable_variables)} values were given"
+                + ("" if self.built else ": build it first, or call it on data")
+            )
+        before = [each.numpy() for each in held]
+        new = [np.array(each, np.float32) for each in given]
+        for variable, value in zip(held, new, strict=True):
+            if value.shape != variable.shape:
+                raise ValueError(
+                    f"weight {variable.path!r} must have shape {variable.shape}, got "
+                    f"{value.shape}"
+                )
+        try:
+            for variable, value in zip(held, new, strict=True):
+                variable.assign(value)
+            result = self(*args, **kwargs)
+            after = [each.numpy() for each in held[first:]]
+            added = (list(self.losses),) if return_losses else ()
+        finally:
+            for variable, value in zip(held, before, strict=True):
+                variable.assign(value)
+        return (result, after, *added)
+
     def count_params(self) -> int:
         """Return the number of parameters.
 
