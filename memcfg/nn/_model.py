@@ -3229,7 +3229,7 @@ class Model(FixedAttributes, Configured):
         """
         if input_shape is None and self._network is not None:
             return
-        several, form = taken_apart(input_shape, _is_shape)
+        several, form = taken_apart(input_shape, is_shape)
         for each in several:
             if not isinstance(each, list | tuple) or len(each) < 2:
                 raise ValueError(
@@ -3254,9 +3254,11 @@ class Model(FixedAttributes, Configured):
                 raise
 
 
-def _is_shape(given: Any) -> bool:
+def is_shape(given: Any) -> bool:
     """Return whether a list or tuple is one shape, and not several."""
-    return not any(isinstance(each, list | tuple | dict) for each in given)
+    return not isinstance(given, dict) and not any(
+        isinstance(each, list | tuple | dict) for each in given
+    )
 
 
 def _advised(

@@ -12,8 +12,8 @@ model = keras.Sequential(
 before = model.get_weights()
 doubled = [2 * keras.ops.convert_to_numpy(v) for v in model.trainable_variables]
 fixed = [keras.ops.convert_to_numpy(v) for v in model.non_trainable_variables]
-outputs, after = model.stateless_call(doubled, fixed, x, training=True)
-for one, other in zip(before, model.get_weights()):
+_, after = model.stateless_call(doubled, fixed, x, training=True)
+for one, other in zip(before, model.get_weights(), strict=True):
     np.testing.assert_array_equal(one, other)
 mean = keras.ops.convert_to_numpy(after[0])
 np.testing.assert_allclose(mean, x.mean(axis=0) / 2, rtol=1e-4)
@@ -21,7 +21,7 @@ np.testing.assert_allclose(mean, x.mean(axis=0) / 2, rtol=1e-4)
 outputs, _, losses = model.stateless_call(doubled, fixed, x, return_losses=True)
 outputs = keras.ops.convert_to_numpy(outputs).copy()
 np.testing.assert_allclose(float(losses[0]), 0.5 * (doubled[2] ** 2).sum(), rtol=1e-4)
-for variable, value in zip(model.trainable_variables, doubled):
+for variable, value in zip(model.trainable_variables, doubled, strict=True):
     variable.assign(value)
 np.testing.assert_allclose(model.predict(x, verbose=0), outputs, rtol=1e-3, atol=1e-5)
 
