@@ -50,7 +50,7 @@ from memcfg.nn._attributes import (
 from memcfg.nn._batch_parts import unpack_x_y_sample_weight
 from memcfg.nn._keras_arguments import takes_arguments
 from memcfg.nn._nested import Nested, Symbolic, symbolic
-from memcfg.nn._nesting import Structure, is_part, taken_apart
+from memcfg.nn._nesting import Structure, holds_numbers, is_array, is_part, taken_apart
 from memcfg.nn._network import Network, from_inner, summary_text
 from memcfg.nn._saving import save
 from memcfg.nn._weight_files import (
@@ -1110,7 +1110,7 @@ class Model(FixedAttributes, Configured):
         The plan for known batch sizes leaves room for these blocks. If no size is
         known, as after a `map` of batches, the first batches are read before planning.
         """
-        self._open_for(x)
+        self._adapt_to(x, y)
         with self._lock.session(self._trained_elsewhere()):
             self._trainer.stop_training = False
             self._compiled("fit")
@@ -1255,7 +1255,7 @@ class Model(FixedAttributes, Configured):
         """
         shown, given = check_verbose(verbose), check_callbacks(callbacks)
         self._compiled("evaluate")
-        self._open_for(x)
+        self._adapt_to(x, y)
         own = self._own_steps()
         of = None if evaluations is None else Evaluations(evaluations)
         source: Any
@@ -3080,6 +3080,9 @@ class Model(FixedAttributes, Configured):
         if self._from_data:
             self._open_for(x)
         compiled, session = self._parts.config, self._parts.session
+        if compiled is not None and compiled.goals.reads_any:
+            self._take_targets(y)
+            compiled, session = self._parts.config, self._parts.session
         own = self._own_steps()
         if own is not None:
             if classes is not None:
@@ -3150,6 +3153,40 @@ class Model(FixedAttributes, Configured):
             with self._lock.step():
                 self._lock.require_no_session(self._trained_elsewhere())
                 self._build(opened, structure)
+
+    def _adapt_to(self, x: Any, y: Any) -> None:
+        """Take samples of other lengths and targets of other shapes, if it can."""
+        self._open_for(x)
+        self._take_targets(y)
+
+    def _take_targets(self, y: Any) -> None:
+        """Have losses of the user's read targets of the shapes that are given."""
+        compiled = self._config
+        if compiled is None or y is None or not compiled.goals.reads_any:
+            return
+        parts: Any = {None: y}
+        if isinstance(y, dict):
+            parts = y
+        elif isinstance(y, list | tuple) and not is_part(y):
+            parts = dict(enumerate(y))
+        shapes = {
+            key: tuple(getattr(each, "shape", None) or np.shape(each))[1:]
+            for key, each in parts.items()
+            if is_array(each) or holds_numbers(each)
+        }
+        if shapes == compiled.goals.shapes:
+            return
+        goals, network = compiled.goals._replace(shapes=shapes), self._network
+        same = network is not None and (
+            resolve(goals, network).targets == resolve(compiled.goals, network).targets
+        )
+        compiled = replace(compiled, goals=goals)
+        with self._lock.step():
+            self._lock.require_no_session(self._trained_elsewhere())
+            if same:
+                self._replace(self._parts._replace(config=compiled))
+            else:
+                self._configure(compiled)
 
     def _build(
         self, shapes: Sequence[OpenShape], given: Structure | None = None
