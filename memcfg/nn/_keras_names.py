@@ -115,6 +115,7 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
             "minimize": (
                 "use apply in a function: see memcfg.function and memcfg.value_and_grad"
             ),
+            "stateless_apply": "use apply, in a function or on arrays",
         },
     }.items()
 }

@@ -50,7 +50,7 @@ from memcfg.nn._attributes import (
 from memcfg.nn._batch_parts import unpack_x_y_sample_weight
 from memcfg.nn._keras_arguments import takes_arguments
 from memcfg.nn._nested import Nested, Symbolic, symbolic
-from memcfg.nn._nesting import Structure, is_part, taken_apart
+from memcfg.nn._nesting import Structure, holds_numbers, is_array, is_part, taken_apart
 from memcfg.nn._network import Network, from_inner, summary_text
 from memcfg.nn._saving import save
 from memcfg.nn._weight_files import (
@@ -342,7 +342,7 @@ class Model(FixedAttributes, Configured):
     )
 
     _has_own_steps: ClassVar[bool] = False  # whether a subclass overrides a step
-    _measures: ClassVar[bool] = False  # whether `call` updates metrics
+    _calls_itself: ClassVar[bool] = False  # whether a subclass says what is computed
     _saved_as = "Model"
     _advice = "say it to the constructor, compile or fit; stop_training ends a fit"
 
@@ -357,8 +357,7 @@ class Model(FixedAttributes, Configured):
         cls._has_own_steps = any(
             getattr(cls, name) is not getattr(Model, name) for name in _STEPS
         )
-        code = getattr(cls.call, "__code__", None)
-        cls._measures = code is not None and "update_state" in code.co_names
+        cls._calls_itself = cls.call is not Model.call
 
     def __init__(
         self,
@@ -398,7 +397,7 @@ class Model(FixedAttributes, Configured):
         self._trainer = Trainer()
         self._from_data = False  # whether a batch gave the shapes of the inputs
         # Whether steps of one's own run `call` on whole batches, and not its trace.
-        self._calls_whole = self._measures
+        self._calls_whole = False
         self._own: Any = None  # the programs of steps of one's own
         self._nested: Nested | None = None  # the model as a layer
         self._lock = Lock(self.name)  # shared with models that share layers
@@ -593,6 +592,8 @@ class Model(FixedAttributes, Configured):
         """The shapes of the outputs, with None for the batch."""
         network = self._built_network()
         return network.gives.pack([each.shape for each in network.outputs])
+
+    stateless_call = Layer.stateless_call
 
     def count_params(self) -> int:
         """Return the number of parameters.
@@ -1109,7 +1110,7 @@ class Model(FixedAttributes, Configured):
         The plan for known batch sizes leaves room for these blocks. If no size is
         known, as after a `map` of batches, the first batches are read before planning.
         """
-        self._open_for(x)
+        self._adapt_to(x, y)
         with self._lock.session(self._trained_elsewhere()):
             self._trainer.stop_training = False
             self._compiled("fit")
@@ -1254,7 +1255,7 @@ class Model(FixedAttributes, Configured):
         """
         shown, given = check_verbose(verbose), check_callbacks(callbacks)
         self._compiled("evaluate")
-        self._open_for(x)
+        self._adapt_to(x, y)
         own = self._own_steps()
         of = None if evaluations is None else Evaluations(evaluations)
         source: Any
@@ -2387,7 +2388,7 @@ class Model(FixedAttributes, Configured):
         """Adopt an architecture and become the owner of its layers' values."""
         require_values(network.weights)
         if self._session is not None:
-            values = self._session.known_values()
+            values = self._values_for(network)
         self._policy_for(network.layers)()
         self._join(network)
         with self._lock.turn():
@@ -2403,8 +2404,50 @@ class Model(FixedAttributes, Configured):
             layer._claim(self)
         self._replace(Parts(network, compiled, session))
 
+    def _values_for(self, network: Network) -> dict[str, Floats]:
+        """Return all values by the names that they have in a network."""
+        before, session = self._parts.network, self._session
+        assert before is not None
+        assert session is not None
+        values = session.known_values()
+        moved = {
+            old: network.names[key]
+            for key, old in before.names.items()
+            if network.names.get(key, old) != old
+        }
+        for slot in session.slots if moved else ():
+            if slot.weight in moved:
+                name = slot.name.replace(slot.weight, moved[slot.weight], 1)
+                moved[slot.name] = name
+        return {moved.get(name, name): value for name, value in values.items()}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "name" and getattr(self, "_owner", None) is not None:
+            self._rename(check_name(value))
+            return
+        super().__setattr__(name, value)
+
+    def _rename(self, name: str) -> None:
+        """Change the name, and the name under which reports list the memory."""
+        self._require_no_own_steps("renamed")
+        if self._nested is not None:
+            self._nested.name = name
+        object.__setattr__(self, "name", name)
+        self._kind = None
+        del _owners[self._owner]
+        self._owner = name_owner(self, name)
+        if self._parts.network is not None:
+            self._renew()
+
+    def _require_no_own_steps(self, what: str) -> None:
+        if self._own is not None:
+            raise RuntimeError(
+                f"{self.name!r} has run steps of its own, whose optimizers know the "
+                f"weights by their names: layers and models are {what} before"
+            )
+
     def _renew(self) -> None:
-        """Take over the weights that a layer has got or frozen, or its settings."""
+        """Take over what a layer has: new weights, frozen ones, settings, a name."""
         with self._lock.step():
             self._lock.require_no_session(self._trained_elsewhere())
             self._adopt(self._built_network().renewed())
@@ -2699,10 +2742,13 @@ class Model(FixedAttributes, Configured):
         """
         own = self._own_steps()
         given = [] if own is None else own.compiled_metrics()
-        held = getattr(self, "__dict__", {}).values()
-        several: list[Any] = []
-        pattern(list(held), several, Metric)
-        return [*given, *several]
+        return [*given, *self._held_metrics()]
+
+    def _held_metrics(self) -> list[Any]:
+        """Return the metrics that are attributes, also in lists, tuples and dicts."""
+        result: list[Any] = []
+        pattern(list(getattr(self, "__dict__", {}).values()), result, Metric)
+        return result
 
     def compute_loss(
         self,
@@ -2850,7 +2896,8 @@ class Model(FixedAttributes, Configured):
         compiled = self._parts.config
         if compiled is not None:
             goals = compiled.goals  # a call of Python less in each step
-            runs = self._has_own_steps or goals.updates_itself or self._measures
+            runs = self._has_own_steps or goals.updates_itself
+            runs = runs or (self._calls_itself and self._measures)
             runs = runs or (goals.loss is None and self._is_stepped(compiled))
         else:
             predicts = type(self).predict_step is Model.predict_step
@@ -2885,10 +2932,11 @@ class Model(FixedAttributes, Configured):
     def _is_stepped(self, compiled: CompileConfig) -> bool:
         """Return whether steps are functions, and not those of a `Session`.
 
-        So are those of a subclass or with a metric of the user's, and those of a model
-        whose only losses are of `add_loss`.
+        So are those of a subclass or with a metric of the user's, those of a model with
+        a `call` of its own that holds metrics, which it may update, and those of a
+        model whose only losses are of `add_loss`.
         """
-        if self._has_own_steps or compiled.goals.updates_itself:
+        if self._has_own_steps or compiled.goals.updates_itself or self._measures:
             return True
         if compiled.goals.loss is not None or self._network is None:
             return False
@@ -3032,6 +3080,9 @@ class Model(FixedAttributes, Configured):
         if self._from_data:
             self._open_for(x)
         compiled, session = self._parts.config, self._parts.session
+        if compiled is not None and compiled.goals.reads_any:
+            self._take_targets(y)
+            compiled, session = self._parts.config, self._parts.session
         own = self._own_steps()
         if own is not None:
             if classes is not None:
@@ -3103,6 +3154,40 @@ class Model(FixedAttributes, Configured):
                 self._lock.require_no_session(self._trained_elsewhere())
                 self._build(opened, structure)
 
+    def _adapt_to(self, x: Any, y: Any) -> None:
+        """Take samples of other lengths and targets of other shapes, if it can."""
+        self._open_for(x)
+        self._take_targets(y)
+
+    def _take_targets(self, y: Any) -> None:
+        """Have losses of the user's read targets of the shapes that are given."""
+        compiled = self._config
+        if compiled is None or y is None or not compiled.goals.reads_any:
+            return
+        parts: Any = {None: y}
+        if isinstance(y, dict):
+            parts = y
+        elif isinstance(y, list | tuple) and not is_part(y):
+            parts = dict(enumerate(y))
+        shapes = {
+            key: tuple(getattr(each, "shape", None) or np.shape(each))[1:]
+            for key, each in parts.items()
+            if is_array(each) or holds_numbers(each)
+        }
+        if shapes == compiled.goals.shapes:
+            return
+        goals, network = compiled.goals._replace(shapes=shapes), self._network
+        same = network is not None and (
+            resolve(goals, network).targets == resolve(compiled.goals, network).targets
+        )
+        compiled = replace(compiled, goals=goals)
+        with self._lock.step():
+            self._lock.require_no_session(self._trained_elsewhere())
+            if same:
+                self._replace(self._parts._replace(config=compiled))
+            else:
+                self._configure(compiled)
+
     def _build(
         self, shapes: Sequence[OpenShape], given: Structure | None = None
     ) -> None:
@@ -3136,14 +3221,16 @@ class Model(FixedAttributes, Configured):
         refused = "in the `call` of a model: assign it in that of a layer"
         with calling(training, starts, refused, measures=self._measures) as added:
             outputs = self.call(inputs, **options)
+        if added.measured:
+            self._calls_whole = True
         ends, gives = symbolic(outputs, f"what {type(self).__name__}.call returns")
         gives = Structure(None, ("output",)) if gives.kind is None else gives
         return ends, gives, added.losses
 
     @property
-    def _calls_itself(self) -> bool:
-        """Whether a user's class says what the model computes."""
-        return type(self).call is not Model.call
+    def _measures(self) -> bool:
+        """Whether a user's class says what the model computes, and holds metrics."""
+        return self._calls_itself and bool(self._held_metrics())
 
     def _called(self, inputs: Any, mode: Mapping[str, Any]) -> Any:
         """Run `call` in a step of one's own, on whole batches."""
@@ -3179,7 +3266,7 @@ class Model(FixedAttributes, Configured):
         """
         if input_shape is None and self._network is not None:
             return
-        several, form = taken_apart(input_shape, _is_shape)
+        several, form = taken_apart(input_shape, is_shape)
         for each in several:
             if not isinstance(each, list | tuple) or len(each) < 2:
                 raise ValueError(
@@ -3204,9 +3291,11 @@ class Model(FixedAttributes, Configured):
                 raise
 
 
-def _is_shape(given: Any) -> bool:
+def is_shape(given: Any) -> bool:
     """Return whether a list or tuple is one shape, and not several."""
-    return not any(isinstance(each, list | tuple | dict) for each in given)
+    return not isinstance(given, dict) and not any(
+        isinstance(each, list | tuple | dict) for each in given
+    )
 
 
 def _advised(
@@ -3308,13 +3397,15 @@ def state_elsewhere(
             yield slot.name, session.read(name)
 
 
+def _holding(layer: Layer) -> list[Model]:
+    """Return the models that hold a layer."""
+    every = {*_owners.values()}
+    return [x for x in every if isinstance(x, Model) and x._around(layer)]
+
+
 def _change_layer(layer: Layer, change: Callable[[], None]) -> None:
     """Change a layer, and have the models that hold it plan anew."""
-    models = [
-        each
-        for each in {*_owners.values()}
-        if isinstance(each, Model) and each._around(layer)
-    ]
+    models = _holding(layer)
     with ExitStack() as stack:
         for lock in {each._lock for each in models}:
             stack.enter_context(lock.turn())
@@ -3328,7 +3419,27 @@ def _change_layer(layer: Layer, change: Callable[[], None]) -> None:
             each._renew()
 
 
+def _rename_layer(layer: Layer, name: str) -> None:
+    """Rename a layer, and its weights in the models that hold it."""
+    models, before = _holding(layer), layer.name
+
+    def change() -> None:
+        for each in models:
+            each._require_no_own_steps("renamed")
+        object.__setattr__(layer, "name", name)
+        try:
+            for each in models:
+                each._built_network().renewed()  # checks the names
+        except ValueError:
+            object.__setattr__(layer, "name", before)
+            raise
+        layer._named = True
+
+    _change_layer(layer, change)
+
+
 Layer.change_in_models = staticmethod(_change_layer)
+Layer.rename_in_models = staticmethod(_rename_layer)
 
 
 def _inner_models(layers: Iterable[Layer]) -> Iterator[Model]:

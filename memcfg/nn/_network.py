@@ -158,6 +158,12 @@ class Network:
 
     def _list_weights(self) -> None:
         self.weights, self.aliases, self.computed, of_layers = weights_of(self.layers)
+        counts = Counter(weight.name for weight in self.weights)
+        for name in [name for name, count in counts.items() if count > 1][:1]:
+            raise ValueError(
+                f"{name!r} is the name of {counts[name]} weights: give the inner "
+                "layers of a layer names of their own"
+            )
         self.names = {
             (each.layer, each.spec_name): each.name
             for each in (*self.weights, *of_layers)
@@ -184,6 +190,7 @@ class Network:
         vars(result).update(vars(self))
         if self._predicts is not None:
             result._predicts = self._predicts.renewed()
+        result._check_names()
         result._list_weights()
         return result
 

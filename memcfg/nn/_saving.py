@@ -174,8 +174,10 @@ class _Writer:
             result |= {"config": self._arguments(model), "inner": inner}
             return result | {"shapes": shapes, "takes": takes}
         if kind == "Sequential":
-            start, stack = network.inputs[0].node.layer, model._stacked()
-            return result | {"layers": [self._place(each) for each in (start, *stack)]}
+            starts = [each.node.layer for each in network.inputs]
+            chain = starts + list(model._stacked())
+            several = {"takes": network.takes.described()} if len(starts) > 1 else {}
+            return result | {"layers": [self._place(each) for each in chain]} | several
         return result | self._network(network)
 
     def _network(self, network: Network) -> dict[str, Any]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from memcfg.nn._model import Model, Parts
+from memcfg.nn._model import Model, Parts, is_shape
+from memcfg.nn._nested import Symbolic, symbolic
 from memcfg.nn._network import Network
 from memcfg.nn.exchange._architecture import sequential_config, stacked, started
 from memcfg.nn.exchange._custom_objects import CustomObjectScope
@@ -27,7 +28,7 @@ __all__ = ["Sequential"]
 
 
 class Sequential(Model):
-    """A chain of layers.
+    """A chain of layers, the first of which may take several inputs.
 
     If it starts with an `Input`, the shapes of its weights are known at once; otherwise
     after `build` or the first call with data.
@@ -76,8 +77,8 @@ class Sequential(Model):
         if isinstance(layers, Layer | SymbolicTensor):
             raise TypeError("Sequential expects a list of layers: Sequential([a, b])")
         self._begin(name, "sequential", dtype)
-        self._stack: dict[str, Layer] = {}  # by name
-        self._ends: tuple[SymbolicTensor, SymbolicTensor] | None = None
+        self._stack: list[Layer] = []
+        self._ends: tuple[Symbolic, Symbolic] | None = None  # before and after them
         # the shape comes from an `Input`, not from `build` or data
         self._extensible = True
         if layers is not None and not isinstance(layers, list | tuple):
@@ -102,11 +103,15 @@ class Sequential(Model):
             return super().from_config(config, custom_objects)
         with CustomObjectScope(custom_objects):
             layers = stacked(config)
+        shapes = config.get("build_input_shape")
+        several = isinstance(shapes, list | tuple | dict) and not is_shape(shapes)
         if layers and isinstance(layers[0], InputLayer):
             layers[0] = started(layers[0])
         made = cls(layers, name=config.get("name"))
         if config.get("trainable") is False:
             object.__setattr__(made._as_layer(), "_trainable", False)
+        if several:
+            made.build(shapes)
         return made
 
     def _is_built(self) -> bool:
@@ -115,10 +120,10 @@ class Sequential(Model):
     @property
     def layers(self) -> list[Layer]:
         """The layers, in order, without the `Input`, as in Keras."""
-        return [getattr(each, "model", each) for each in self._stack.values()]
+        return [getattr(each, "model", each) for each in self._stack]
 
     def _stacked(self) -> Sequence[Layer]:
-        return list(self._stack.values())
+        return list(self._stack)
 
     def add(self, layer: Layer | SymbolicTensor) -> None:
         """Append a layer.
@@ -159,12 +164,12 @@ class Sequential(Model):
         first = None if self._stack or self._ends else layer._first_input()
         if first is not None:
             self._start(first)
-        if self._stack.get(layer.name) is layer:
+        if any(each is layer for each in self._stack):
             raise ValueError(
                 f"layer {layer.name!r} is already in {self.name!r}: to call a layer "
                 "twice, use Model(inputs, outputs)"
             )
-        if layer.name in self._stack:
+        if any(each.name == layer.name for each in self._stack):
             raise ValueError(
                 f"layer names must be unique in a model; {layer.name!r} is taken"
             )
@@ -172,7 +177,7 @@ class Sequential(Model):
         if self._ends is not None:
             self._extend(*self._ends, [layer])
         take_policy()
-        self._stack[layer.name] = layer
+        self._stack.append(layer)
 
     def pop(self) -> Layer:
         """Remove the last layer; compile the model again, if it was compiled.
@@ -192,10 +197,12 @@ class Sequential(Model):
         with self._lock.turn():
             if self._session is not None:  # it holds the weights
                 self._session.retire()
-            _, layer = self._stack.popitem()
+            layer = self._stack.pop()
             if self._ends is not None:
                 start, end = self._ends
-                self._ends = start, end.node.inputs[0]
+                before = symbolic(end, "outputs")[0][0].node.inputs
+                several = start if not self._stack else list(before)
+                self._ends = start, before[0] if len(before) == 1 else several
             self._replace(self._parts._replace(config=None))
         removed: Layer = getattr(layer, "model", layer)
         return removed
@@ -214,19 +221,16 @@ class Sequential(Model):
     ) -> None:
         if not self._stack:
             raise ValueError(f"{self.name!r} has no layers")
-        if len(shapes) != 1:
-            raise ValueError(
-                f"{self.name!r} has one input, but {len(shapes)} arrays were given: "
-                "for several inputs, use Model(inputs, outputs)"
-            )
-        tensor = Input(shapes[0])
-        self._extend(tensor, tensor, self._stacked())
+        starts = [Input(shape) for shape in shapes]
+        several = starts if given is None else given.pack(starts)
+        start: Symbolic = starts[0] if len(starts) == 1 else several
+        self._extend(start, start, self._stacked())
         self._extensible = False
 
     def _unbuild(self) -> None:
         self._ends, self._extensible = None, True
         self._replace(Parts(None, self._config, None))
-        for layer in self._stack.values():
+        for layer in self._stack:
             layer._release()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -237,9 +241,10 @@ class Sequential(Model):
         """Restore the model from a state; see `Model`."""
         super().__setstate__(state)
         network = self._parts.network
-        self._ends = (
-            None if network is None else (network.inputs[0], network.outputs[0])
-        )
+        self._ends = None
+        if network is not None:
+            start = network.takes.pack(network.inputs)
+            self._ends = start, network.gives.pack(network.outputs)
 
     @property
     def _network(self) -> Network | None:
@@ -248,19 +253,19 @@ class Sequential(Model):
             return None
         with self._lock.turn():
             network = self._parts.network
-            if network is None or network.outputs[0] is not self._ends[1]:
-                start, end = self._ends
-                self._adopt(Network([start], [end]))
+            ends, gives = symbolic(self._ends[1], "outputs")
+            if network is None or network.outputs[0] is not ends[0]:
+                starts, takes = symbolic(self._ends[0], "inputs")
+                self._adopt(Network(starts, ends, takes, gives))
             return self._parts.network
 
-    def _extend(
-        self, start: SymbolicTensor, end: SymbolicTensor, layers: Sequence[Layer]
-    ) -> None:
+    def _extend(self, start: Symbolic, end: Symbolic, layers: Sequence[Layer]) -> None:
         """Call layers in sequence; if one call fails, leave all layers unchanged."""
+        taken = {each.name for each in symbolic(start, "inputs")[0]}
         fresh = [layer for layer in layers if layer.weight_specs is None]
         try:
             for layer in layers:
-                if layer.name == start.name:
+                if layer.name in taken:
                     raise ValueError(
                         f"layer names must be unique in a model; {layer.name!r} is the "
                         "name of the input"

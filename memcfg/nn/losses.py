@@ -399,6 +399,8 @@ class Loss(FixedAttributes, Configured):
         """Return targets in the shape and the dtype that the loss needs."""
         target, batch = self.target(y_pred), y_pred.shape[:1]
         y_true = in_shape(y_true, (*batch, *target.shape))
+        if self.reads_any:
+            return in_dtype(y_true, target.dtype)
         shorter = target.filler is not None and len(y_true.shape) == 1 + len(
             target.shape
         )
@@ -409,8 +411,17 @@ class Loss(FixedAttributes, Configured):
             )
         return in_dtype(y_true, target.dtype)
 
+    @property
+    def reads_any(self) -> bool:
+        """Whether `call` is a user's, who says nothing of the shape of targets."""
+        kind = type(self)
+        return kind.call is not Loss.call and kind.target is Loss.target
+
     def target(self, output: SymbolicTensor) -> Target:
         """Return the shape and dtype of the targets of one sample.
+
+        A loss with a `call` of its own, and no `target`, reads arrays of other shapes
+        as they are given to `Model.fit`.
 
         Parameters
         ----------
@@ -435,7 +446,8 @@ class Loss(FixedAttributes, Configured):
         Parameters
         ----------
         y_true, y_pred : SymbolicTensor
-            The targets of a batch and the model's output, of the same shape.
+            The targets of a batch and the model's output, of the same shape unless
+            targets of another one are given.
 
         Returns
         -------

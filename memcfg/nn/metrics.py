@@ -679,6 +679,11 @@ class Metric(FixedAttributes, Configured):
         y_true = losses.in_shape(y_true, (*y_pred.shape[:1], *shape))
         return losses.in_dtype(y_true, dtype)
 
+    @property
+    def _reads_any(self) -> bool:
+        """Whether it is the mean of a user's function, of targets of any shape."""
+        return isinstance(self._of, Loss) and self._of.reads_any
+
     def _trace_sums(self, scope: Scope, given: Sequence[int]) -> tuple[int, ...]:
         """Append the numbers of what `update_state` takes."""
         y_true, y_pred, *weight = given
@@ -752,7 +757,8 @@ class Metric(FixedAttributes, Configured):
         """
         of, terms = self._of, Terms(builder, self.name)
         labels = self._labels or isinstance(of, losses.SparseCategoricalCrossentropy)
-        self._check(builder, y_true, y_pred, labels)
+        if not self._reads_any:
+            self._check(builder, y_true, y_pred, labels)
         if isinstance(of, _Counts):
             return of.trace(terms, y_true, y_pred, sample_weight)
         values = self.values(builder, y_true, y_pred)

@@ -324,8 +324,12 @@ def clone_model(
     network = model._built_network()
     inputs, outputs, losses, layers = again(network, copy_of, starts, call)
     if isinstance(model, Sequential) and starts is None and call_function is None:
-        start = inputs if isinstance(inputs, SymbolicTensor) else inputs[0]
-        return Sequential([start, *(layers[e] for e in model._stacked())], model.name)
+        chain = [layers[each] for each in model._stacked()]
+        if isinstance(inputs, SymbolicTensor):
+            return Sequential([inputs, *chain], model.name)
+        clone = Sequential(chain, model.name)
+        clone._build([each.open_shape for each in network.inputs], network.takes)
+        return clone
     clone = Model(inputs, outputs, name=model.name)
     for loss in losses:
         clone.add_loss(loss)
@@ -531,9 +535,15 @@ class _Reader:
         if kind == "Sequential":
             places = [read_count(i, "a layer") for i in given["layers"]]
             start, *stack = (self._layers[i] for i in places)
-            model: Model = Sequential(
-                [_started(start), *stack], name=_name(given["name"])
-            )
+            name = _name(given["name"])
+            if "takes" in given:  # several inputs
+                takes = _structure(given["takes"])
+                count = len(takes.names) - 1
+                starts, stack = [start, *stack[:count]], stack[count:]
+                model: Model = Sequential(stack, name=name)
+                model._build([_started(each).open_shape for each in starts], takes)
+            else:
+                model = Sequential([_started(start), *stack], name=name)
         elif kind == "Model":
             model = self._joined(given)
         else:

@@ -282,7 +282,7 @@ TABLE = [
         TypeError,
         "got the result of a layer",
     ),
-    (lambda: fit(chain(), [X, X]), ValueError, "has one input, but"),
+    (lambda: fit(chain(), [X, X]), ValueError, "expects 1 input, got 2"),
     (lambda: weighted([1, 2, 3]), ValueError, "has 3 entries for 2 losses"),
     (lambda: unread(), ValueError, "reads what a loss reads"),
     # data

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import threading
 
 import numpy as np
@@ -70,7 +71,6 @@ def test_a_close_name_is_suggested():
 @pytest.mark.parametrize(
     ("make", "name", "words"),
     [
-        (lambda: nn.Dense(3), "name", "is fixed when it is made"),
         (lambda: nn.Dropout(0.5, seed=1), "seed", "cannot be set"),
         (lambda: nn.Dense(3), "weight_specs", "cannot be set"),
         (lambda: nn.HeNormal(seed=3), "seed", "is fixed when it is made"),
@@ -79,7 +79,6 @@ def test_a_close_name_is_suggested():
         (lambda: nn.SGD(), "lr", "set learning_rate between steps"),
         (lambda: nn.SGD(), "iterations", "cannot be set"),
         (lambda: nn.SGD(), "kind", "cannot be set"),
-        (lambda: nn.Sequential(), "name", "is fixed when it is made"),
         (lambda: nn.Sequential(), "optimizer", "cannot be set: say it to .* compile"),
         (lambda: nn.Sequential(), "loss", "cannot be set: say it to .* compile"),
         (lambda: nn.Sequential(), "predict", "cannot be set"),
@@ -302,3 +301,93 @@ class Slow:
 
     def __iter__(self):
         return self.make()
+
+
+class TestNames:
+    """Layers and models may be renamed, as in Keras, also while a model holds them."""
+
+    X, Y = np.ones((8, 4), np.float32), np.ones((8, 2), np.float32)
+
+    def trained(self):
+        start = nn.Input((4,))
+        end = nn.Dense(2, name="last")(nn.Dense(3, name="first")(start))
+        model = nn.Model(start, end, name="given")
+        model.compile(nn.Adam(0.1), "mse")
+        model.fit(self.X, self.Y, epochs=2, verbose=0)
+        return model
+
+    def test_values_and_the_state_of_the_optimizer_stay(self):
+        model = self.trained()
+        copied = copy.deepcopy(model)
+        model.layers[1].name = "renamed"
+        model.name = "fresh"
+        assert model.get_layer("renamed").units == 3
+        assert [each.path for each in model.weights][:2] == [
+            "renamed/kernel",
+            "renamed/bias",
+        ]
+        assert model.summary(print_fn=lambda _: None) is None
+        for each in (model, copied):
+            each.fit(self.X, self.Y, epochs=2, verbose=0)
+        for one, other in zip(model.get_weights(), copied.get_weights(), strict=True):
+            np.testing.assert_array_equal(one, other)
+        outer = nn.Sequential([nn.Input((4,)), model])
+        model.name = "inner"
+        assert outer.layers[0].name == "inner"
+        assert outer.weights[0].path == "inner/renamed/kernel"
+
+    def test_a_name_that_is_taken_is_refused(self):
+        model = self.trained()
+        before = model.predict(self.X, verbose=0)
+        for name, words in (("last", "must be unique"), ("a/b", "'/'"), ("", "empty")):
+            with pytest.raises(ValueError, match=words):
+                model.layers[1].name = name
+        with pytest.raises(TypeError, match="must be a string"):
+            model.name = 3
+        assert [each.name for each in model.layers[1:]] == ["first", "last"]
+        np.testing.assert_array_equal(model.predict(self.X, verbose=0), before)
+
+    def test_a_chain_grows_after_a_layer_was_renamed(self):
+        model = nn.Sequential([nn.Input((4,)), nn.Dense(3, name="a")])
+        model.layers[0].name = "b"
+        model.add(nn.Dense(2, name="a"))
+        assert [each.name for each in model.layers] == ["b", "a"]
+        assert model.predict(self.X, verbose=0).shape == (8, 2)
+
+    def test_inner_layers_have_names_of_their_own(self):
+        class Pair(nn.Layer):
+            def __init__(self):
+                super().__init__(name="pair")
+                self.parts = [nn.Dense(2, name="p"), nn.Dense(2, name="q")]
+
+            def call(self, x):
+                return self.parts[1](self.parts[0](x))
+
+        pair = Pair()
+        model = nn.Sequential([nn.Input((4,)), pair])
+        model.predict(self.X, verbose=0)
+        with pytest.raises(ValueError, match="'pair/q/kernel' is the name of 2"):
+            pair.parts[0].name = "q"
+        assert model.weights[0].path == "pair/p/kernel"
+        assert model.predict(self.X, verbose=0).shape == (8, 2)
+
+    def test_after_own_steps_it_is_late(self):
+        class Own(nn.Model):
+            def __init__(self):
+                super().__init__(name="own")
+                self.dense = nn.Dense(2, name="d")
+
+            def call(self, x):
+                return self.dense(x)
+
+            def compute_loss(self, x, y, y_pred, sample_weight=None, training=True):
+                return nn.ops.mean((y - y_pred) ** 2)
+
+        model = Own()
+        model.dense.name = "e"
+        model.compile("adam")
+        model.fit(self.X, self.Y, verbose=0)
+        for thing in (model, model.dense):
+            with pytest.raises(RuntimeError, match="steps of its own"):
+                thing.name = "f"
+        assert (model.name, model.dense.name) == ("own", "e")

@@ -936,6 +936,38 @@ class TestCallsOfWholeBatches:
         wanted = ((y + 1 - target) ** 2).mean() + (y**2).mean() / 2  # in training
         np.testing.assert_allclose(history["loss"], wanted, 1e-5)
 
+    @pytest.mark.parametrize("built", [False, True])
+    def test_a_helper_of_call_updates_a_metric(self, built):
+        """Known before data is read: batches of a generator are each trained once."""
+
+        class Measured(nn.Model):
+            def __init__(self):
+                super().__init__()
+                self.dense = nn.Dense(2)
+                self.gauges = {"size": nn.metrics.Mean(name="size")}
+
+            def call(self, x):
+                return self.noted(self.dense(x))
+
+            def noted(self, y):
+                self.gauges["size"].update_state(ops.mean(ops.square(y)))
+                return y
+
+        model = Measured()
+        if built:
+            model(self.X)
+        model.compile(nn.SGD(0.0), "mse")
+        rows = iter([(self.X[:4], self.X[:4, :2]), (self.X[4:], self.X[4:, :2])])
+        history = model.fit(rows, steps_per_epoch=2, verbose=0).history
+        y = model.predict(self.X, verbose=0)
+        assert sorted(history) == ["loss", "size"]
+        np.testing.assert_allclose(history["size"], (y**2).mean(), 1e-5)
+        np.testing.assert_allclose(
+            history["loss"], ((y - self.X[:, :2]) ** 2).mean(), 1e-5
+        )
+        logs = model.evaluate(self.X, self.X[:, :2], 8, verbose=0, return_dict=True)
+        np.testing.assert_allclose(logs["size"], (y**2).mean(), 1e-5)
+
     def test_the_batch_may_be_in_another_place(self):
         class Contrastive(nn.Model):
             def __init__(self):

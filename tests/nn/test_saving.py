@@ -922,3 +922,28 @@ def test_adapted_statistics_come_with_it(tmp_path):
     model.save(tmp_path / "m.memcfg")
     other = models.load_model(tmp_path / "m.memcfg")
     assert np.array_equal(other.predict(x, verbose=0), model.predict(x, verbose=0))
+
+
+@pytest.mark.parametrize("end", ["memcfg", "keras"])
+def test_a_chain_of_two_inputs(tmp_path, end):
+    a, b = np.ones((4, 3), np.float32), np.ones((4, 2), np.float32)
+    model = nn.Sequential([nn.Concatenate(), nn.Dense(1)], name="two")
+    wanted = model.predict([a, b], verbose=0)
+    model.save(tmp_path / f"m.{end}")
+    saved = nn.models.load_model(tmp_path / f"m.{end}")
+    copies = [copy.deepcopy(model), nn.models.clone_model(model)]
+    copies += [nn.Sequential.from_config(model.get_config())]
+    for each in copies[1:]:
+        each.set_weights(model.get_weights())
+    for each in (saved, *copies):
+        assert type(each) is nn.Sequential
+        assert each.count_params() == 6
+        np.testing.assert_array_equal(each.predict([a, b], verbose=0), wanted)
+    model.pop()
+    np.testing.assert_array_equal(
+        model.predict([a, b], verbose=0), np.ones((4, 5), np.float32)
+    )
+    model.pop()
+    assert model.layers == []
+    with pytest.raises(ValueError, match="expects 1 input, got 2"):
+        nn.Sequential([nn.Dense(2)]).predict([a, b], verbose=0)

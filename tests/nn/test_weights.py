@@ -384,3 +384,33 @@ def test_loading_keeps_the_optimizers_state(loss, rows, tmp_path):
     model.train_on_batch(x, y)
     second = model.get_weights()[0] - before[0]
     assert not np.allclose(first, second)
+
+
+class TestStatelessCalls:
+    """Calls with other values of the weights, which stay as they are."""
+
+    def test_what_is_refused_leaves_the_weights(self):
+        layer = nn.Dense(2)
+        x = np.ones((3, 4), np.float32)
+        with pytest.raises(ValueError, match="build it first"):
+            layer.stateless_call([np.ones((4, 2))], [], x)
+        layer(x)
+        before = layer.get_weights()
+        kernel, bias = np.zeros((4, 2)), np.zeros(2)
+        with pytest.raises(ValueError, match="has 2 trainable weights and 0 others"):
+            layer.stateless_call([kernel], [], x)
+        with pytest.raises(ValueError, match=r"must have shape \(2,\), got \(3,\)"):
+            layer.stateless_call([kernel, np.zeros(3)], [], x)
+        with pytest.raises(ValueError, match=r"cannot take|would need"):
+            layer.stateless_call([kernel, bias], [], np.ones((3, 5)))
+        for one, other in zip(before, layer.get_weights(), strict=True):
+            np.testing.assert_array_equal(one, other)
+
+        @mc.function
+        def traced(x):
+            return layer.stateless_call([kernel, bias], [], x)[0]
+
+        with pytest.raises(RuntimeError, match="is for arrays"):
+            traced(x)
+        with pytest.raises(AttributeError, match="use apply"):
+            nn.SGD().stateless_apply  # noqa: B018

@@ -123,9 +123,11 @@ def sequential_config(model: Any) -> dict[str, Any]:
         "layers": layers,
     }
     if model.built:
-        start = model._ends[0]
-        layers.insert(0, serialize_keras_object(start.node.layer))
-        result["build_input_shape"] = start.shape
+        network = model._built_network()
+        if len(network.inputs) == 1:
+            layers.insert(0, serialize_keras_object(network.inputs[0].node.layer))
+        shapes = [each.shape for each in network.inputs]
+        result["build_input_shape"] = network.takes.pack(shapes)
     return result
 
 
@@ -141,6 +143,8 @@ def stacked(config: Mapping[str, Any]) -> list[Any]:
     shape = config.get("build_input_shape") or first.get("batch_input_shape")
     if not isinstance(shape, list | tuple) or not shape or None in shape[1:]:
         return layers
+    if any(isinstance(each, list | tuple | dict) for each in shape):
+        return layers  # of several inputs
     return [InputLayer.from_config({"batch_shape": shape}), *layers]
 
 

@@ -70,9 +70,12 @@ class _Functions:
 
     @staticmethod
     def is_measured_later(tensors: Sequence[SymbolicTensor]) -> bool:
-        """Return whether steps call again what updates a metric by tensors."""
+        """Note and return whether steps call again what updates a metric by tensors."""
         call = current_call()
-        return call is not None and call.measures and not all(x.whole for x in tensors)
+        if call is None or call.measured is None or all(x.whole for x in tensors):
+            return False
+        call.measured.extend(tensors)
+        return True
 
     @staticmethod
     def count_effects() -> int:

@@ -10,7 +10,6 @@ import numpy as np
 
 from memcfg.data import DataSet, MultiDataSet
 from memcfg.nn._argument_checks import unit_interval
-from memcfg.nn._nesting import are_arrays
 from memcfg.nn._random import fixed_seed, next_seed
 from memcfg.nn.inputs._array_likes import as_array
 from memcfg.nn.inputs._array_source import orders
@@ -136,7 +135,7 @@ def element_source(
     x: Any, y: Any, sample_weight: Any, batch_size: Any, resource: Any
 ) -> ElementSource:
     """Return the source of batches for `evaluate` or `predict`."""
-    if _is_stream(x, y):
+    if is_stream(None, x, y):
         refuse(x, y=y, sample_weight=sample_weight, batch_size=batch_size)
         return _Stream(x, resource)
     return _Arrays(
@@ -177,10 +176,10 @@ def element_sources(
         given = validation_data if is_arrays(validation_data) else ()
         vx, vy, weights = (*(given or (validation_data,)), None, None)[:3]
         held_size = validation_batch_size
-        if not _is_stream(vx, vy):
+        if not is_stream(None, vx, vy):
             held_size = size_of(held_size, size, "validation_batch_size")
         held = element_source(vx, vy, weights, held_size, resources)
-    if _is_stream(x, y):
+    if is_stream(None, x, y):
         refuse(
             x,
             y=y,
@@ -230,11 +229,6 @@ def _packed(x: Any, y: Any, sample_weight: Any) -> Any:
             f"{', '.join(map(str, lengths))}"
         )
     return data
-
-
-def _is_stream(x: Any, y: Any = None) -> bool:
-    """Return whether data is a stream of batches, and not a list of inputs."""
-    return not are_arrays(x) and is_stream(None, x, y)
 
 
 def _element(element: Any) -> Elements:

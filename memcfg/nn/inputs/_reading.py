@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from memcfg.data import DataSet, Dataset, DataSetIterator
 from memcfg.nn._argument_checks import integer, real, unit_interval
-from memcfg.nn._nesting import holds_numbers, is_array
+from memcfg.nn._nesting import are_arrays, holds_numbers, is_array
 from memcfg.nn._random import fixed_seed, next_seed
 from memcfg.nn.inputs._array_source import ArraySource
 from memcfg.nn.inputs._samples import samples
@@ -172,9 +172,11 @@ def is_stream(wanted: Wanted | None, x: Any, y: Any = None) -> bool:
 
 
 def _is_group(wanted: Wanted | None, x: Any) -> bool:
-    """Return whether x is a list of one array for each model input."""
-    if wanted is None or not isinstance(x, list | tuple):
+    """Return whether x is a list of one array for each input, of any model if None."""
+    if not isinstance(x, list | tuple):
         return False
+    if wanted is None:
+        return bool(x) and are_arrays(x)
     count, takes = len(wanted.xs), wanted.takes
     if takes.form is not None and type(x) is takes.kind:
         return len(x) == len(takes.form)

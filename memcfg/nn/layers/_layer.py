@@ -1117,12 +1117,18 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         self._inner: dict[Any, Any] = {}  # cache of traces of `call`
         self._calls: list[weakref.ref[Node]] = []  # may contain dead references
 
-    # Has the models of a layer plan anew; the module `_model` sets it. It is called
-    # with the function that changes the layer.
+    # Have the models of a layer plan anew; the module `_model` sets both. The first is
+    # called with the function that changes the layer.
     change_in_models: ClassVar[Callable[[Layer, Callable[[], None]], None]]
+    rename_in_models: ClassVar[Callable[[Layer, str], None]]
 
     def __setattr__(self, name: str, value: Any) -> None:
         known = getattr(type(self), name, None)
+        if name == "name" and isinstance(known, MemberDescriptorType):
+            value = check_name(value)
+            if is_set(known, self):
+                Layer.rename_in_models(self, value)
+                return
         if (
             isinstance(known, MemberDescriptorType)
             and name[0] != "_"
@@ -1397,6 +1403,75 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
                     return Variable(self, index, f"{self.name}/{name}")
             return super().__getattr__(name)
 
+    def stateless_call(
+        self: Any,
+        trainable_variables: Sequence[Any],
+        non_trainable_variables: Sequence[Any],
+        *args: Any,
+        return_losses: bool = False,
+        **kwargs: Any,
+    ) -> tuple[Any, ...]:
+        """Call on arrays with other values of the weights, and leave the weights alone.
+
+        Parameters
+        ----------
+        trainable_variables, non_trainable_variables : sequence of array_like
+            A value for each of the weights of that name.
+        *args : array_like
+            The arguments of the call.
+        return_losses : bool, default False
+            Whether to return the losses that the call adds as well.
+        **kwargs : object
+            The named arguments of the call, such as ``training``.
+
+        Returns
+        -------
+        tuple
+            The result, the values of `non_trainable_variables` after the call, and the
+            losses if they are asked for.
+
+        Raises
+        ------
+        ValueError
+            If the shapes of the weights are not known, or the numbers or shapes of the
+            values differ from theirs.
+        RuntimeError
+            In a function or `call` that is traced, whose weights are its state.
+        """
+        if _call.get() is not None or Variable.functions.is_tracing():
+            raise RuntimeError(
+                f"{self.name!r}.stateless_call is for arrays: in a function or a call, "
+                "the weights are its state, and reading and assigning them is traced"
+            )
+        held = [*self.trainable_variables, *self.non_trainable_variables]
+        given = [*trainable_variables, *non_trainable_variables]
+        first = len(self.trainable_variables)
+        if not self.built or len(given) != len(held):
+            raise ValueError(
+                f"{self.name!r} has {first} trainable weights and {len(held) - first} "
+                f"others, and {len(trainable_variables)} and "
+                f"{len(non_trainable_variables)} values were given"
+                + ("" if self.built else ": build it first, or call it on data")
+            )
+        before = [each.numpy() for each in held]
+        new = [np.array(each, np.float32) for each in given]
+        for variable, value in zip(held, new, strict=True):
+            if value.shape != variable.shape:
+                raise ValueError(
+                    f"weight {variable.path!r} must have shape {variable.shape}, got "
+                    f"{value.shape}"
+                )
+        try:
+            for variable, value in zip(held, new, strict=True):
+                variable.assign(value)
+            result = self(*args, **kwargs)
+            after = [each.numpy() for each in held[first:]]
+            added = (list(self.losses),) if return_losses else ()
+        finally:
+            for variable, value in zip(held, before, strict=True):
+                variable.assign(value)
+        return (result, after, *added)
+
     def count_params(self) -> int:
         """Return the number of parameters.
 
@@ -1484,7 +1559,7 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         regularizer: Any = None,
         constraint: Any = None,
         name: str | None = None,
-    ) -> WeightTensor:
+    ) -> Variable:
         """Create a weight, in `build` or in the constructor.
 
         Parameters
@@ -1506,8 +1581,8 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
 
         Returns
         -------
-        WeightTensor
-            The weight, for use in `call`.
+        Variable
+            The weight: in `call` a tensor, and elsewhere its value.
 
         Raises
         ------
@@ -1531,7 +1606,7 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         spec = WeightSpec(name, lengths, start, trainable, "float32", False, *more)
         self._own.append(WeightTensor(spec, self))
         self._weight_specs = tuple(each.spec for each in self._own)
-        return self._own[-1]
+        return Variable(self, len(taken), f"{self.name}/{name}")
 
     def build(self, input_shape: Any = None, *more: Any) -> None:
         """Create the weights; overridden by subclasses.
@@ -2171,6 +2246,14 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         several = isinstance(inputs, list | tuple)
         given: Any = inputs
         operands: tuple[Any, ...] = tuple(given) if several else (given,)
+        functions = Variable.functions
+        if any(isinstance(each, np.ndarray) for each in operands) and (
+            _call.get() is not None or functions.is_tracing()
+        ):
+            operands = tuple(
+                functions.constant(each) if isinstance(each, np.ndarray) else each
+                for each in operands
+            )
         for operand in operands:
             if not isinstance(operand, SymbolicTensor):
                 raise TypeError(
@@ -2304,7 +2387,7 @@ def _with_channels(scope: Scope, x: int, *, last: bool) -> int:
 
 
 class WeightTensor(SymbolicTensor):
-    """A weight of a layer as a symbolic tensor, for use in `call`.
+    """The value of a weight as a symbolic tensor, in a `call` or a function.
 
     Parameters
     ----------
@@ -2321,14 +2404,6 @@ class WeightTensor(SymbolicTensor):
         self.layer = layer
         super().__init__(spec.shape[1:], Node(layer, (), ()), spec.dtype, spec.shape)
 
-    __hash__ = SymbolicTensor.__hash__
-
-    def __eq__(self, other: object) -> Any:
-        """Compare elements; with a `Variable`, outside of calls, which weight it is."""
-        if isinstance(other, Variable) and other.functions.symbol(other) is None:
-            return other._layer is self.layer and other._spec is self.spec
-        return super().__eq__(other)
-
     @property
     def dtype(self) -> str:
         """The dtype of the weight; ops that read it cast it to their compute dtype."""
@@ -2338,56 +2413,6 @@ class WeightTensor(SymbolicTensor):
     def name(self) -> str:
         """The name within the layer."""
         return self.spec.name
-
-    @property
-    def _place(self) -> int:
-        return next(i for i, each in enumerate(self.layer._own) if each is self)
-
-    def numpy(self) -> np.ndarray:
-        """Return a copy of the value.
-
-        Returns
-        -------
-        numpy.ndarray
-            The current value.
-        """
-        return self.layer._read(self._place)
-
-    def assign(self, value: Any) -> None:
-        """Replace the value, or in `call` have each run of it replace the value.
-
-        Parameters
-        ----------
-        value : array_like or SymbolicTensor
-            The new value, of the weight's shape. In `call`, what follows reads it, and
-            ``ops.mean(x, axis=0)`` reduces the batch. A batch runs as a whole then,
-            and not in micro-batches.
-
-        Raises
-        ------
-        ValueError
-            If the shape differs.
-        RuntimeError
-            In the `call` of a model, or if training changes the weight as well.
-        """
-        if (call := _call.get()) is not None:
-            call.assign(self, value)
-            return
-        Variable(self.layer, self._place, self.spec.name).assign(value)
-
-    def assign_add(self, value: Any) -> None:
-        """Add to the value; see `assign`."""
-        if _call.get() is not None:
-            self.assign(self + value)
-            return
-        Variable(self.layer, self._place, self.spec.name).assign_add(value)
-
-    def assign_sub(self, value: Any) -> None:
-        """Subtract from the value; see `assign`."""
-        if _call.get() is not None:
-            self.assign(self - value)
-            return
-        Variable(self.layer, self._place, self.spec.name).assign_sub(value)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return WeightTensor, (self.spec, self.layer)
@@ -2415,6 +2440,10 @@ class Assignment(Layer):
         return scope.apply("reshape", (value,), {"shape": self.weight.shape})[0]
 
 
+# What a weight is compared with element by element.
+_COMPARED = (SymbolicTensor, np.ndarray, np.generic, int, float)
+
+
 class Variable(FixedAttributes):
     """A weight of a layer or a model, and its value.
 
@@ -2438,10 +2467,20 @@ class Variable(FixedAttributes):
         self.path = path
 
     def __eq__(self, other: object) -> Any:
-        """Return whether another variable is of the same weight."""
-        if not isinstance(other, Variable) or self._layer is None:
-            return NotImplemented
-        return self._layer is other._layer and self._index == other._index
+        """Return whether another is of the same weight, or compare elements."""
+        if isinstance(other, Variable):
+            return self._layer is other._layer and self._index == other._index
+        if isinstance(other, _COMPARED):
+            return self._apply("equal", self, other)
+        return NotImplemented
+
+    def __ne__(self, other: object) -> Any:
+        """Return whether another is of another weight, or compare elements."""
+        if isinstance(other, Variable):
+            return not self == other
+        if isinstance(other, _COMPARED):
+            return self._apply("not_equal", self, other)
+        return NotImplemented
 
     def __hash__(self) -> int:
         return hash((id(self._layer), self._index))
@@ -2488,6 +2527,11 @@ class Variable(FixedAttributes):
         symbol = self.functions.symbol(self)
         return self.functions.value(self) if symbol is None else symbol
 
+    @property
+    def ndim(self) -> int:
+        """The number of axes."""
+        return len(self.shape)
+
     def __float__(self) -> float:
         return float(self.numpy())
 
@@ -2511,14 +2555,18 @@ class Variable(FixedAttributes):
         ----------
         value : array_like or SymbolicTensor
             The new value, of the weight's shape. In a function that `memcfg.function`
-            traces, it replaces the value in each call of the function.
+            traces, it replaces the value in each call of the function. In the `call` of
+            a layer each run replaces it: what follows reads it, and ``ops.mean(x,
+            axis=0)`` reduces the batch. A batch runs as a whole then, and not in
+            micro-batches.
 
         Raises
         ------
         ValueError
             If the shape differs.
         RuntimeError
-            If a symbolic tensor is given outside of such a function.
+            If a symbolic tensor is given outside of such a function or `call`, in the
+            `call` of a model, or if training changes the weight as well.
         """
         if (call := _call.get()) is not None:
             call.assign(call.symbol(self), value)
@@ -2614,8 +2662,45 @@ class Variable(FixedAttributes):
     def __pow__(self, other: Any) -> Any:
         return self._apply("power", self, other)
 
+    def __rpow__(self, other: Any) -> Any:
+        return self._apply("power", other, self)
+
+    def __mod__(self, other: Any) -> Any:
+        return self._apply("remainder", self, other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return self._apply("remainder", other, self)
+
+    def __floordiv__(self, other: Any) -> Any:
+        return self._apply("floor_divide", self, other)
+
+    def __rfloordiv__(self, other: Any) -> Any:
+        return self._apply("floor_divide", other, self)
+
+    def __lt__(self, other: Any) -> Any:
+        return self._apply("less", self, other)
+
+    def __le__(self, other: Any) -> Any:
+        return self._apply("less_equal", self, other)
+
+    def __gt__(self, other: Any) -> Any:
+        return self._apply("greater", self, other)
+
+    def __ge__(self, other: Any) -> Any:
+        return self._apply("greater_equal", self, other)
+
     def __neg__(self) -> Any:
         return self._apply("multiply", self, -1.0)
+
+    def __abs__(self) -> Any:
+        symbol = self.functions.symbol(self)
+        return abs(_value_of(self) if symbol is None else symbol)
+
+    def __bool__(self) -> NoReturn:
+        raise TypeError(
+            f"the weight {self.path!r} has no truth value: compare it, as in "
+            "weight.numpy() > 0, or in a call choose with ops.where or ops.cond"
+        )
 
     def __getitem__(self, key: Any) -> Any:
         symbol = self.functions.symbol(self)
@@ -2666,7 +2751,7 @@ class _Call(NamedTuple):
     assignments: list[tuple[WeightTensor, SymbolicTensor]]
     symbols: dict[Variable, WeightTensor]
     refused: str  # why it may not assign weights; empty if it may
-    measures: bool  # whether metrics are updated by another trace of it
+    measured: list[SymbolicTensor] | None  # by which it updates metrics, if it may
 
     def symbol(self, variable: Variable) -> WeightTensor:
         """Return the one tensor of a weight."""
@@ -2716,7 +2801,7 @@ def calling(
     measures: bool = False,
 ) -> Iterator[_Call]:
     """Run a `call` in a mode; yield the losses and assignments that it adds."""
-    call = _Call(starts, [], [], {}, refused, measures)
+    call = _Call(starts, [], [], {}, refused, [] if measures else None)
     mode, token = call_mode.set(training), _call.set(call)
     try:
         yield call

@@ -16,6 +16,7 @@ from memcfg.graph import spend
 from memcfg.nn._argument_checks import activation_name
 from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec
 from memcfg.nn.layers._rnn import StepByStep
+from memcfg.nn.layers._rnn_cells import zero_states
 from memcfg.nn.layers._steps import (
     GatedStep,
     LongStep,
@@ -61,6 +62,10 @@ class _Recurrent(StepByStep, Step):
     def __init__(self: Any, *settings: Any, flags: dict[str, Any]) -> None:
         self._settle_flags(**flags)
         self._settle(*settings)
+
+    def get_initial_state(self: Any, batch_size: int | None = None) -> list[Any]:
+        """Return zeros for each state; see `LSTMCell.get_initial_state`."""
+        return zero_states([self.units] * self._states, batch_size)
 
     def specs(self: Any, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Return kernel, recurrent kernel and bias."""

@@ -25,7 +25,7 @@ from memcfg.nn.layers._layer import (
     pattern,
     show_shape,
 )
-from memcfg.nn.layers._rnn_cells import StackedRNNCells, check_cell
+from memcfg.nn.layers._rnn_cells import StackedRNNCells, check_cell, initial_state
 from memcfg.nn.layers._steps import apply, filled
 
 if TYPE_CHECKING:
@@ -360,6 +360,26 @@ class RNN(Unrolled, Layer):
             zero_output_for_mask=zero_output_for_mask,
         )
         super().__init__(name)
+
+    def get_initial_state(self, batch_size: int | None = None) -> list[Any]:
+        """Return zeros for each state, as the layer takes them for `initial_state`.
+
+        Parameters
+        ----------
+        batch_size : int, optional
+            The number of samples. None, in a `call`: that of the batch.
+
+        Returns
+        -------
+        list of numpy.ndarray or SymbolicTensor
+            The states, of shape ``(batch_size, units)``.
+
+        Raises
+        ------
+        ValueError
+            If `batch_size` is None outside of a `call`.
+        """
+        return list(initial_state(self.cell, batch_size))
 
     @property
     def _states(self) -> int:

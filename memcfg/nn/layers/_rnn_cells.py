@@ -4,8 +4,20 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from memcfg.nn._argument_checks import activation_name
-from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec, show_shape
+import numpy as np
+
+from memcfg.nn._argument_checks import activation_name, integer
+from memcfg.nn.layers._layer import (
+    Layer,
+    Scope,
+    Shape,
+    Variable,
+    WeightSpec,
+    are_arrays,
+    current_call,
+    show_shape,
+)
+from memcfg.nn.layers._operators import Filled
 from memcfg.nn.layers._steps import (
     GatedStep,
     LongStep,
@@ -24,6 +36,8 @@ __all__ = [
     "SimpleRNNCell",
     "StackedRNNCells",
     "check_cell",
+    "initial_state",
+    "zero_states",
 ]
 
 _SLOTS = (
@@ -55,6 +69,26 @@ class _Cell(Step):
         """The length of the output."""
         return self.units
 
+    def get_initial_state(self, batch_size: int | None = None) -> list[Any]:
+        """Return zeros for each state.
+
+        Parameters
+        ----------
+        batch_size : int, optional
+            The number of samples. None, in a `call`: that of the batch.
+
+        Returns
+        -------
+        list of numpy.ndarray or SymbolicTensor
+            The states, of shape ``(batch_size, units)``.
+
+        Raises
+        ------
+        ValueError
+            If `batch_size` is None outside of a `call`.
+        """
+        return zero_states([self.units] * self._states, batch_size)
+
     def __call__(
         self: Any, inputs: Any, states: Any, training: bool | None = None
     ) -> tuple[Any, list[Any]]:
@@ -65,6 +99,9 @@ class _Cell(Step):
                 f"layer {self.name!r} ({type(self).__name__}) expects "
                 f"{self._states} state{'s' * (self._states > 1)}, got {len(given)}"
             )
+        if are_arrays(inputs, given):
+            mode = {"training": training}
+            return Variable.functions.at_once(self, (inputs, given), mode)  # type: ignore[no-any-return]
         output, *new = Layer.__call__(self, [inputs, *given], training=training)
         return output, new
 
@@ -390,6 +427,27 @@ class StackedRNNCells(Layer):
         size = getattr(last, "output_size", last.state_size)
         return size[0] if isinstance(size, list | tuple) else size
 
+    def get_initial_state(self, batch_size: int | None = None) -> list[Any]:
+        """Return zeros for each state of each cell.
+
+        Parameters
+        ----------
+        batch_size : int, optional
+            The number of samples. None, in a `call`: that of the batch.
+
+        Returns
+        -------
+        list
+            What ``get_initial_state`` of each cell returns, or zeros for the state of a
+            cell of one's own.
+
+        Raises
+        ------
+        ValueError
+            If `batch_size` is None outside of a `call`.
+        """
+        return [initial_state(each, batch_size) for each in self.cells]
+
     def _sublayers(self) -> list[Layer]:
         return list(dict.fromkeys(self.cells))
 
@@ -426,8 +484,28 @@ def check_cell(cell: Any, what: str) -> None:
             f"{what} expects a cell, a layer with the attribute state_size and "
             f"call(inputs, states), got {cell!r}"
         )
-    if getattr(cell, "get_initial_state", None) is not None:
+    own = getattr(type(cell), "get_initial_state", None)
+    if own not in (None, _Cell.get_initial_state, StackedRNNCells.get_initial_state):
         raise TypeError(
             f"{what}: the cell {cell!r} has a get_initial_state, which is not called: "
             "states begin with zeros, or are passed as initial_state"
         )
+
+
+def initial_state(cell: Any, batch_size: int | None) -> Any:
+    """Return zeros for the states of a cell, nested as it takes them."""
+    if hasattr(cell, "get_initial_state"):
+        return cell.get_initial_state(batch_size)
+    size = cell.state_size
+    return zero_states(size if isinstance(size, list | tuple) else [size], batch_size)
+
+
+def zero_states(sizes: Sequence[int], batch_size: int | None) -> list[Any]:
+    """Return zeros for states of some lengths; None for the batch of a `call`."""
+    if batch_size is not None:
+        samples = integer(batch_size, "batch_size")
+        return [np.zeros((samples, size), np.float32) for size in sizes]
+    call = current_call()
+    if call is None:
+        raise ValueError("get_initial_state needs a batch_size outside of a `call`")
+    return [Filled(0.0, "float32", (size,))(call.starts[0]) for size in sizes]

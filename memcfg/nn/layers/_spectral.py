@@ -7,7 +7,7 @@ from typing import Any
 
 from memcfg.nn._argument_checks import integer
 from memcfg.nn.initializers import TruncatedNormal
-from memcfg.nn.layers._layer import Layer, Node, Scope, WeightTensor, input_layer
+from memcfg.nn.layers._layer import Layer, Node, Scope, Variable, input_layer
 from memcfg.nn.layers._steps import apply
 from memcfg.nn.layers._wrappers import only_layer
 
@@ -52,7 +52,7 @@ class SpectralNormalization(Layer):
 
     __slots__ = ("layer", "power_iterations", "vector_u")
 
-    vector_u: WeightTensor
+    vector_u: Variable
 
     def __init__(
         self, layer: Layer, power_iterations: int = 1, *, name: str | None = None

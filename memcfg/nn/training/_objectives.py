@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
     from memcfg.nn._network import Network
     from memcfg.nn.layers import Layer
+    from memcfg.nn.layers._layer import Shape
     from memcfg.nn.losses import Loss, Target
     from memcfg.nn.metrics import Metric
 
@@ -47,6 +48,10 @@ class Goals(NamedTuple):
     metrics: Any
     weighted_metrics: Any
     updates_itself: bool = False  # whether a metric has a user's `update_state`
+    reads_any: bool = False  # whether a loss is a user's, of targets of any shape
+    # The shapes of a sample's targets that were given, by the output's name or index,
+    # or None for the only ones.
+    shapes: Mapping[str | int | None, Shape] | None = None
 
     @property
     def are_none(self) -> bool:
@@ -139,7 +144,8 @@ def check_goals(
     flat = _flat([metrics, weighted_metrics])
     own = any(getattr(each, "updates_itself", False) for each in flat)
     loss = _mapped(loss) if _flat(loss) else None
-    return Goals(loss, loss_weights, metrics, weighted_metrics, own)
+    reads_any = any(each.reads_any for each in _flat(loss))
+    return Goals(loss, loss_weights, metrics, weighted_metrics, own, reads_any)
 
 
 def no_loss() -> TypeError:
@@ -256,10 +262,26 @@ class _Resolution:
         result = []
         for output, of in enumerate(losses):
             for loss, weight in zip(of, weights[output], strict=True):
-                self._note(output, loss.target(self._outputs[output]), loss.name)
+                self._note(output, self._target(loss, output), loss.name)
                 label = loss.name if len(of) > 1 else self._names[output]
                 result.append(Term(self._name(f"{label}_loss"), output, loss, weight))
         return result
+
+    def _target(self, loss: Loss, output: int) -> Target:
+        """Return the targets of a loss: of the shape that is given, if it reads any."""
+        result, shapes = loss.target(self._outputs[output]), self._goals.shapes or {}
+        given = next(
+            (
+                shapes[key]
+                for key in (self._names[output], output, None)
+                if key in shapes
+            ),
+            result.shape,
+        )
+        alike = (result.shape, (*result.shape, 1)), (given, (*given, 1))
+        if not loss.reads_any or {*alike[0]} & {*alike[1]}:
+            return result
+        return result._replace(shape=given)
 
     def _by_output(self, what: str, given: Any) -> list[list[Any]]:
         """Return a list of entries for each output; None stands for no entry."""
