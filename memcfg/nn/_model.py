@@ -1197,6 +1197,7 @@ class Model(FixedAttributes, Configured):
                         history,
                     )
 
+    @takes_arguments
     @runs
     def evaluate(
         self,
@@ -1390,6 +1391,7 @@ class Model(FixedAttributes, Configured):
         _, y, weight = unpack_x_y_sample_weight(batch.data)
         of.add(self._built_network().gives, y, results[0], weight)
 
+    @takes_arguments
     @runs
     def predict(
         self,
@@ -1483,6 +1485,7 @@ class Model(FixedAttributes, Configured):
             self._trainer.predict(session, feed, result, shown, listeners, pack)
         return network.gives.pack(result.arrays())
 
+    @takes_arguments
     @runs
     def train_on_batch(
         self,
@@ -1618,6 +1621,7 @@ class Model(FixedAttributes, Configured):
         session.step("predict", batch, results=result.next_rows(batch.size))
         return network.gives.pack(result.arrays())
 
+    @takes_arguments
     @outside_workspaces
     def plan(
         self,
@@ -1667,6 +1671,7 @@ class Model(FixedAttributes, Configured):
         key = ProgramKey(kind, size, lengths=session.lengths(lengths))
         return session.plan(key, nbytes, chosen)
 
+    @takes_arguments
     @outside_workspaces
     def largest_batch(
         self,
@@ -1728,6 +1733,7 @@ class Model(FixedAttributes, Configured):
         known = session.lengths(lengths)
         return session.largest_batch(kind, nbytes, chosen, known)
 
+    @takes_arguments
     @outside_workspaces
     def estimate(
         self,
@@ -1771,6 +1777,7 @@ class Model(FixedAttributes, Configured):
         key = ProgramKey(kind, size, lengths=session.lengths(lengths))
         return session.estimate(key, nbytes)
 
+    @takes_arguments
     @outside_workspaces
     def graph(
         self, batch_size: int = 32, *, lengths: int | Sequence[int] | None = None
@@ -1810,6 +1817,7 @@ class Model(FixedAttributes, Configured):
             session, key = self._lead()
             return session.loaded_plan(key)
 
+    @takes_arguments
     @outside_workspaces
     def memory_report(self, *, verify: bool = False) -> MemoryReport:
         """Measure the memory of the program that `memory_plan` describes.
@@ -1837,6 +1845,7 @@ class Model(FixedAttributes, Configured):
             session, key = self._lead()
             return session.memory_report(key, verify=verify)
 
+    @takes_arguments
     @outside_workspaces
     def memory_timeline(self, *, verify: bool = False) -> MemoryTimeline:
         """Return which tensor has which bytes when, in the step of `memory_plan`.
