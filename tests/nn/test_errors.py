@@ -188,7 +188,12 @@ def test_nothing_works_before_compile():
         ({"memory": "magic"}, ValueError, "unknown memory policy"),
         ({"memory": "exactly"}, ValueError, "did you mean 'exact'"),
         ({"memory": mc.plan.exact}, TypeError, "call it, or write its name, 'exact'$"),
-        ({"memory": 3}, TypeError, "memory is a policy"),
+        ({"memory": 3}, TypeError, r"set_memory_limit\('CPU:0', 3\)"),
+        ({"memory": "4MiB"}, ValueError, r"with memcfg.budget\('4MiB'\)"),
+        ({"memory": "50%"}, ValueError, r"set_memory_limit\('CPU:0', '50%'\)"),
+        ({"memory": None, "memory_limit": "4MiB"}, TypeError, r"budget\('4MiB'\)"),
+        ({"on_oom": "shar"}, ValueError, "did you mean 'share'"),
+        ({"on_oom": "ignore"}, ValueError, "'?raise'?, and the policies that compile"),
         (
             {"memory": lambda graph, limit=None: mc.plan.share()(graph, limit)},
             TypeError,

@@ -196,6 +196,7 @@ def test_a_name_at_the_top_says_where_it_is(name, places):
         (lambda: mc.nn.Dense(3, zzz=1), r"unexpected keyword argument 'zzz'$"),
         (lambda: mc.nn.Sequential().memory_timeline(verfy=True), "mean 'verify'"),
         (lambda: mc.nn.Sequential().predict([], batchsize=1), "mean 'batch_size'"),
+        (lambda: mc.nn.Sequential().fit(limit="1GiB"), r"memcfg.budget\('1GiB'\)"),
     ],
 )
 def test_the_argument_that_was_meant_is_told(call, told):
