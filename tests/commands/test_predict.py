@@ -162,3 +162,11 @@ def test_files_to_compress_are_checked(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["compress", *paths[:2], "a.memcfg"])
     assert "OUTPUT is a .mcz file" in capsys.readouterr().err
+
+
+def test_an_archive_of_arrays_is_not_samples(files, capsys):
+    folder, _ = files
+    np.savez(folder / "xy.npz", x=np.zeros((2, 256)), y=np.zeros(2))
+    assert main(["predict", str(folder / "a.memcfg"), str(folder / "xy.npz")]) == 2
+    error = " ".join(capsys.readouterr().err.split())
+    assert "xy.npz is an archive of arrays (x, y): save the samples alone" in error
