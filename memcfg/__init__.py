@@ -174,7 +174,12 @@ def __getattr__(name: str) -> Any:
         return getattr(import_module(place), name)
     if name not in __all__:
         why = TOP.get(name)
-        refuse("memcfg", name, f", which TensorFlow has: {why}" if why else "")
+        if why:
+            refuse("memcfg", name, f", which TensorFlow has: {why}")
+        rooms = () if name.startswith("_") else (*_SUBPACKAGES, "nn.models")
+        places = [r for r in rooms if name in import_module(f"memcfg.{r}").__all__]
+        where = " and ".join(f"memcfg.{each}" for each in places)
+        refuse("memcfg", name, f": it is in {where}" if where else "")
     if name in _SUBPACKAGES:
         return import_module(f"memcfg.{name}")
     # the first is the fastest to load

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import inspect
-from difflib import get_close_matches
 from functools import wraps
 from operator import index
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
+
+from memcfg._missing import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -56,10 +57,8 @@ def name_of(policy: Callable[..., object]) -> str:
 def unknown(what: str, given: str, known: Iterable[str], start: str = "") -> ValueError:
     """Return the error for an unknown name, with the nearest one or all names."""
     names = list(known)
-    name = given.lower()
-    near = get_close_matches(name, names, 1, 0.7)
-    near += [each for each in names if name and each.startswith(name)]
-    hint = f": did you mean {near[0]!r}?" if near else f"; known: {', '.join(names)}"
+    near = nearest(given, names, 0.7)
+    hint = f": did you mean {near!r}?" if near else f"; known: {', '.join(names)}"
     return ValueError(f"{start}unknown {what} {given!r}{hint}")
 
 
@@ -78,9 +77,9 @@ def named_arguments(function: Callable[P, R]) -> Callable[P, R]:
         names = list(taken.parameters)
         for name in kwargs:
             if name not in names:
-                near = get_close_matches(name, names, 1, 0.7)
-                near += [each for each in names if name.startswith(each)]
-                hint = f": did you mean {near[0]!r}?" if near else ""
+                near = nearest(name, names, 0.7)
+                near = near or next(filter(name.startswith, names), None)
+                hint = f": did you mean {near!r}?" if near else ""
                 why = f"has no argument {name!r}{hint}"
                 break
         raise TypeError(f"{function.__name__}() {why}; it takes {', '.join(names)}")

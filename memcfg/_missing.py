@@ -1,4 +1,4 @@
-"""Errors for names that another library has and memcfg does not.
+"""Errors for names that memcfg does not have, but another library or nearly so.
 
 Using such a name raises an AttributeError that says what to do instead, so ``hasattr``
 returns False. ``from module import name`` would replace that error by one without a
@@ -14,11 +14,11 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
     from types import FrameType
     from typing import NoReturn
 
-__all__ = ["MissingModules", "by_name", "instead", "refuse"]
+__all__ = ["MissingModules", "by_name", "instead", "nearest", "refuse"]
 
 _IMPORT_FROM = opcode.opmap["IMPORT_FROM"]
 
@@ -45,6 +45,24 @@ def instead(table: Mapping[str, str], name: str) -> str | None:
     return None
 
 
+def nearest(name: str, known: Iterable[str], cutoff: float = 0.6) -> str | None:
+    """Return the name that was probably meant, or None.
+
+    It is written in other letters' case, has all words of the given one, is similar, or
+    begins with it.
+    """
+    given = name.lower()
+    by_lower = {each.lower(): each for each in reversed(list(known))}
+    words = given.split("_")
+    near = [given] if given in by_lower else []
+    if len(words) > 1:
+        longer = [each for each in by_lower if {*words} <= {*each.split("_")}]
+        near += sorted(longer, key=len)
+    near += get_close_matches(given, by_lower, 1, cutoff)
+    near += [each for each in reversed(by_lower) if given and each.startswith(given)]
+    return by_lower[near[0]] if near else None
+
+
 def _imports(frame: FrameType) -> bool:
     """Return whether a frame is executing ``from module import name``."""
     return frame.f_lasti >= 0 and frame.f_code.co_code[frame.f_lasti] == _IMPORT_FROM
@@ -56,8 +74,8 @@ def refuse(module: str, name: str, why: str = "") -> NoReturn:
     `why` follows the name, as in ``": use Dense"``; without it the nearest name of the
     module's ``__all__`` is proposed.
     """
-    if not why and (near := get_close_matches(name, sys.modules[module].__all__, 1)):
-        why = f": did you mean {near[0]!r}?"
+    if not why and (near := nearest(name, sys.modules[module].__all__)):
+        why = f": did you mean {near!r}?"
     if _imports(sys._getframe(2)):
         raise ImportError(
             f"cannot import name {name!r} from {module!r}{why}", name=name

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from dataclasses import replace
 from fractions import Fraction
@@ -675,7 +676,14 @@ def _bytes(limit: _Limit | None, graph: Graph) -> int | None:
 
 def _network(text: str) -> str:
     """Parse the name of a network or of a model file."""
-    return text if text.endswith(_MODEL) else _one_of("network", NETWORKS)(text)
+    if text.endswith(_MODEL):
+        return text
+    if text not in NETWORKS and os.path.exists(text):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is neither a network nor a model file, whose name ends in "
+            f"{_MODEL}: Model.save writes one"
+        )
+    return _one_of("network", NETWORKS)(text)
 
 
 def _one_of(what: str, known: Iterable[str]) -> Callable[[str], str]:

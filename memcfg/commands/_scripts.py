@@ -29,11 +29,13 @@ _DESCRIPTION = (
 def add_run(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``memcfg run`` to a parser."""
     parser = subparsers.add_parser(
-        "run", help="run a script under a memory limit", description=_DESCRIPTION
+        "run",
+        usage="memcfg run [-h] --limit SIZE SCRIPT ...",
+        help="run a script under a memory limit",
+        description=_DESCRIPTION,
     )
     parser.add_argument(
         "--limit",
-        required=True,
         type=limit,
         metavar="SIZE",
         help="the maximum of bytes in use, such as 2GiB",
@@ -45,11 +47,15 @@ def add_run(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> 
         nargs=argparse.REMAINDER,
         help="the script's arguments",
     )
-    parser.set_defaults(run=_run)
+    parser.set_defaults(run=_run, parser=parser)
 
 
 def _run(args: argparse.Namespace) -> int:
     """Run the script; return 1 if it raises, after its traceback."""
+    if args.limit is None:
+        args.parser.error(
+            "--limit SIZE is required, before SCRIPT: what follows is the script's"
+        )
     with open(args.script, "rb"):  # an OSError is one line, as of other commands
         pass
     arguments, path = sys.argv, sys.path.copy()

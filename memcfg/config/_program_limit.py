@@ -101,8 +101,9 @@ class budget:  # noqa: N801  (a name to call, as numpy.errstate)
     67108864
     """
 
+    _used = True  # of an object that was not made: no warning of it
+
     def __init__(self, limit: int | str) -> None:
-        self._used = True  # no warning if the rest fails
         if limit is None:
             raise TypeError("a budget is a number of bytes or a string, not None")
         limit_from_bytes(limit, total_bytes=MAX_BYTES, name="limit", stacklevel=2)

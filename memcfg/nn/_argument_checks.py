@@ -18,6 +18,7 @@ __all__ = [
     "check_channels_last",
     "constant",
     "integer",
+    "limit_elsewhere",
     "nonnegative",
     "numbers",
     "padding_name",
@@ -46,6 +47,14 @@ def integer(value: Any, what: str, least: int | None = 1) -> int:
         wanted = {0: "zero or more", 1: "positive"}.get(least, f"{least} or more")
         raise ValueError(f"{what} must be {wanted}, got {value}")
     return int(value)
+
+
+def limit_elsewhere(limit: Any) -> str:
+    """Return where to set a limit that was given to a model."""
+    return (
+        "limits of memory are set for a device, by memcfg.config.set_memory_limit("
+        f"'CPU:0', {limit!r}), or for a block, by `with memcfg.budget({limit!r}):`"
+    )
 
 
 def pair(value: Any, what: str) -> Pair:

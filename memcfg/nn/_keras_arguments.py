@@ -7,9 +7,11 @@ argument of such a name, unless its value requests what memcfg does anyway.
 from __future__ import annotations
 
 import inspect
-from difflib import get_close_matches
 from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
+
+from memcfg._missing import nearest
+from memcfg.nn._argument_checks import limit_elsewhere
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container, Iterable
@@ -38,6 +40,9 @@ _RATE = Reason("use learning_rate, with a schedule of optimizers.schedules if ne
 _LINES = Reason(
     "summary fits the terminal; see model.layers and model.weights for more"
 )
+
+# Arguments by which one may look for the limit of a model's memory.
+_LIMITS = {"budget", "limit", "limit_bytes", "max_memory", "memory_limit"}
 
 ARGUMENTS: dict[str, Reason] = {
     # compile and fit
@@ -147,10 +152,7 @@ def taken(what: str, known: Container[str], options: dict[str, Any]) -> dict[str
 
 def _nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the argument probably meant: a similar one, or one with this prefix."""
-    names = [each for each in known if each != "self"]
-    near = get_close_matches(name, names, 1)
-    near += [each for each in names if each.startswith(name)]
-    return near[0] if near else None
+    return nearest(name, [each for each in known if each != "self"])
 
 
 def takes_arguments(function: Callable[P, R]) -> Callable[P, R]:
@@ -171,9 +173,11 @@ def takes_arguments(function: Callable[P, R]) -> Callable[P, R]:
             for name in left:
                 if name not in known:
                     near = _nearest(name, parameters)
+                    hint = f": did you mean {near!r}?" if near else ""
+                    if name in _LIMITS and what.startswith("Model."):
+                        hint = f": {limit_elsewhere(left[name])}"
                     raise TypeError(
-                        f"{what}() got an unexpected keyword argument {name!r}"
-                        + (f": did you mean {near!r}?" if near else "")
+                        f"{what}() got an unexpected keyword argument {name!r}{hint}"
                     )
             return function(*args, **left)
         if is_private:

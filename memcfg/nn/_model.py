@@ -1198,6 +1198,7 @@ class Model(FixedAttributes, Configured):
                         history,
                     )
 
+    @takes_arguments
     @runs
     def evaluate(
         self,
@@ -1391,6 +1392,7 @@ class Model(FixedAttributes, Configured):
         _, y, weight = unpack_x_y_sample_weight(batch.data)
         of.add(self._built_network().gives, y, results[0], weight)
 
+    @takes_arguments
     @runs
     def predict(
         self,
@@ -1484,6 +1486,7 @@ class Model(FixedAttributes, Configured):
             self._trainer.predict(session, feed, result, shown, listeners, pack)
         return network.gives.pack(result.arrays())
 
+    @takes_arguments
     @runs
     def train_on_batch(
         self,
@@ -1619,6 +1622,7 @@ class Model(FixedAttributes, Configured):
         session.step("predict", batch, results=result.next_rows(batch.size))
         return network.gives.pack(result.arrays())
 
+    @takes_arguments
     @outside_workspaces
     def plan(
         self,
@@ -1668,6 +1672,7 @@ class Model(FixedAttributes, Configured):
         key = ProgramKey(kind, size, lengths=session.lengths(lengths))
         return session.plan(key, nbytes, chosen)
 
+    @takes_arguments
     @outside_workspaces
     def largest_batch(
         self,
@@ -1729,6 +1734,7 @@ class Model(FixedAttributes, Configured):
         known = session.lengths(lengths)
         return session.largest_batch(kind, nbytes, chosen, known)
 
+    @takes_arguments
     @outside_workspaces
     def estimate(
         self,
@@ -1772,6 +1778,7 @@ class Model(FixedAttributes, Configured):
         key = ProgramKey(kind, size, lengths=session.lengths(lengths))
         return session.estimate(key, nbytes)
 
+    @takes_arguments
     @outside_workspaces
     def graph(
         self, batch_size: int = 32, *, lengths: int | Sequence[int] | None = None
@@ -1811,6 +1818,7 @@ class Model(FixedAttributes, Configured):
             session, key = self._lead()
             return session.loaded_plan(key)
 
+    @takes_arguments
     @outside_workspaces
     def memory_report(self, *, verify: bool = False) -> MemoryReport:
         """Measure the memory of the program that `memory_plan` describes.
@@ -1838,6 +1846,7 @@ class Model(FixedAttributes, Configured):
             session, key = self._lead()
             return session.memory_report(key, verify=verify)
 
+    @takes_arguments
     @outside_workspaces
     def memory_timeline(self, *, verify: bool = False) -> MemoryTimeline:
         """Return which tensor has which bytes when, in the step of `memory_plan`.

@@ -20,7 +20,7 @@ function inBytes(n) {
   const units = ["KiB", "MiB", "GiB", "TiB"];
   let at = -1;
   while (n >= 1024 && at < 3) { n /= 1024; at++; }
-  return n.toFixed(n < 10 ? 2 : n < 100 ? 1 : 0) + " " + units[at];
+  return n.toFixed(2) + " " + units[at];  // as memcfg.units writes sizes
 }
 const spoken = (role) => data.recorded ? role : role.replaceAll("_", " ");
 const exact = (n) => inBytes(n) + (n < 1024 ? "" : " (" + n.toLocaleString("en") + " B)");
@@ -429,7 +429,7 @@ function keepEvents(change) {  // the same events stay in view when the axis cha
 
 function legend() {
   const atPeak = new Map(), most = events.live.indexOf(events.live.reduce((a, b) => Math.max(a, b), 0));
-  for (let b = 0; b < BOXES; b++) if (boxes.begin[b] <= most && most < boxes.end[b]) atPeak.set(group(b), (atPeak.get(group(b)) || 0) + boxes.bytes[b]);
+  for (let b = 0; b < BOXES; b++) atPeak.set(group(b), (atPeak.get(group(b)) || 0) + (boxes.begin[b] <= most && most < boxes.end[b] ? boxes.bytes[b] : 0));
   const names = state.by === "role" ? data.roles.map(spoken) : data.layers, tints = colours();
   const order = [...atPeak].sort((a, b) => b[1] - a[1]), rest = order.splice(12);
   $("keys").replaceChildren();

@@ -126,7 +126,10 @@ def test_other_models_are_refused(capsys):
     assert "MODEL is a .mcz or .memcfg file" in capsys.readouterr().err
 
 
-def test_a_trained_model_is_compressed(tmp_path, capsys):
+@pytest.mark.parametrize("terminal", [False, True])
+def test_a_trained_model_is_compressed(tmp_path, capsys, monkeypatch, terminal):
+    if terminal:
+        monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal, for `rich`
     random = np.random.default_rng(0)
     centres = random.normal(size=(3, 20))
     y = random.integers(0, 3, 300)
@@ -141,7 +144,9 @@ def test_a_trained_model_is_compressed(tmp_path, capsys):
     options = ["--max-accuracy-loss", "0.1", "--epochs", "1", "--limit", "64MiB"]
     options += ["--validation-split", "0.2"]
     assert main(["compress", *paths, *options]) == 0
-    out, _ = capsys.readouterr()
+    out, told = capsys.readouterr()
+    assert bool(re.search(r"training copy \d+: epoch 1/1", told)) == terminal
+    assert terminal or told == ""
     small = compression.load(tmp_path / "a.mcz")
     assert f"{small.nbytes} B" in out
     assert small.nbytes < small.dense_bytes / 2
@@ -162,3 +167,11 @@ def test_files_to_compress_are_checked(tmp_path, capsys):
     with pytest.raises(SystemExit):
         main(["compress", *paths[:2], "a.memcfg"])
     assert "OUTPUT is a .mcz file" in capsys.readouterr().err
+
+
+def test_an_archive_of_arrays_is_not_samples(files, capsys):
+    folder, _ = files
+    np.savez(folder / "xy.npz", x=np.zeros((2, 256)), y=np.zeros(2))
+    assert main(["predict", str(folder / "a.memcfg"), str(folder / "xy.npz")]) == 2
+    error = " ".join(capsys.readouterr().err.split())
+    assert "xy.npz is an archive of arrays (x, y): save the samples alone" in error

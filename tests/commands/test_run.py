@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from memcfg.cli import main
+
 COMMAND = "import sys; from memcfg.cli import main; sys.exit(main(sys.argv[1:]))"
 
 
@@ -122,6 +124,23 @@ def test_a_wrong_limit_is_one_line(run, limit):
     assert done.returncode == 2
     assert done.stderr.startswith("memcfg: error: argument --limit: ")
     assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["script.py", "--limit", "8MiB"], "--limit SIZE is required, before SCRIPT: "),
+        (["script.py"], "--limit SIZE is required, before SCRIPT: "),
+        (["--limt", "8MiB", "script.py"], "unknown option '--limt': did you mean"),
+    ],
+)
+def test_a_limit_that_is_not_where_it_belongs_is_one_line(words, said, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["run", *words])
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"memcfg: error: {said}")
+    assert error.count("\n") == 1
 
 
 def test_a_script_that_is_not_there_is_one_line(run, tmp_path):

@@ -82,6 +82,11 @@ def test_a_model_file_is_drawn(tmp_path, capsys):
     assert json.loads(output.read_text())["traceEvents"]
     capsys.readouterr()
     assert failure(capsys, own, "--run")[0] == 2
+    (tmp_path / "own.mcz").write_bytes(b"")
+    status, err = failure(capsys, str(tmp_path / "own.mcz"))
+    assert status == 2
+    assert "own.mcz' is neither a network nor a model file" in " ".join(err.split())
+    assert "lenet5" not in err
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,10 @@ def test_a_process_is_watched_until_it_ends(folder, capsys):
         assert main(["top"]) == 0
         assert re.search(rf"^{child.pid} .* 2.86 MiB", capsys.readouterr().out, re.M)
     assert list(folder.iterdir()) == []
-    assert main(["top", str(child.pid)]) == 2
+    for pid in (child.pid, 2**70):
+        assert main(["top", str(pid)]) == 2
+        assert "there is no such process" in capsys.readouterr().err
+    assert main(["top", str(os.getppid())]) == 2
     assert "does not report its memory" in capsys.readouterr().err
 
 

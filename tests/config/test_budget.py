@@ -256,6 +256,15 @@ def test_one_that_is_never_entered_warns():
         mc.budget("8MiB")
 
 
+def test_one_that_could_not_be_made_says_so_once(monkeypatch):
+    dropped = []
+    monkeypatch.setattr("sys.unraisablehook", dropped.append)
+    for wrong in ((), ("lots",), (None,), ("8MiB", "CPU:0")):
+        with pytest.raises((TypeError, ValueError)):
+            mc.budget(*wrong)
+    assert dropped == []
+
+
 def test_it_may_be_entered_again_but_not_twice():
     budget = mc.budget("8MiB")
     for _ in range(2):

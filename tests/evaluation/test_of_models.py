@@ -288,6 +288,11 @@ def test_the_state_of_evaluators_counts_in_a_budget():
             "has a method",
         ),
         (lambda m, x, y: m.do_evaluation((x, y), 3), TypeError, "3 has none"),
+        (
+            lambda m, x, y: m.do_evaluation(x, y, Evaluation()),
+            TypeError,
+            r"array of shape \(.*\) has none: samples and labels are one .*\(x, y\)$",
+        ),
         (lambda m, x, y: m.do_evaluation(x, ROC()), TypeError, "takes arrays"),
         (
             lambda m, x, y: m.do_evaluation([(x,)], ROC()),

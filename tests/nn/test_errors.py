@@ -154,6 +154,19 @@ def test_wrong_data_to_predict(same, method, x, kind, message):
         getattr(same, method)(x)
 
 
+def test_one_sample_alone_is_reported_in_its_own_shape():
+    model = nn.Sequential([nn.Input((8, 8, 1)), nn.Flatten(), nn.Dense(2)])
+    image = np.ones((8, 8, 1), np.float32)
+    told = r"x has shape \(8, 8, 1\), .* \(None, 8, 8, 1\): .* as x\[None\]$"
+    with pytest.raises(ValueError, match=told):
+        model.predict(image)
+    with pytest.raises(ValueError, match=r"\(8, 8\), but .* \(None, 8, 8, 1\)$"):
+        model.predict(image[..., 0])
+    grey = np.ones((3, 8, 8), np.float32)  # a last axis is added, as in Keras
+    assert model.predict(grey, verbose=0).shape == (3, 2)
+    assert model.predict(image[None], verbose=0).shape == (1, 2)
+
+
 def test_an_empty_part_of_a_split(same):
     with pytest.raises(ValueError, match="leaves one part empty"):
         same.fit(X[:1], Y[:1], validation_split=0.5, verbose=0)
@@ -188,7 +201,12 @@ def test_nothing_works_before_compile():
         ({"memory": "magic"}, ValueError, "unknown memory policy"),
         ({"memory": "exactly"}, ValueError, "did you mean 'exact'"),
         ({"memory": mc.plan.exact}, TypeError, "call it, or write its name, 'exact'$"),
-        ({"memory": 3}, TypeError, "memory is a policy"),
+        ({"memory": 3}, TypeError, r"set_memory_limit\('CPU:0', 3\)"),
+        ({"memory": "4MiB"}, ValueError, r"with memcfg.budget\('4MiB'\)"),
+        ({"memory": "50%"}, ValueError, r"set_memory_limit\('CPU:0', '50%'\)"),
+        ({"memory": None, "memory_limit": "4MiB"}, TypeError, r"budget\('4MiB'\)"),
+        ({"on_oom": "shar"}, ValueError, "did you mean 'share'"),
+        ({"on_oom": "ignore"}, ValueError, "'?raise'?, and the policies that compile"),
         (
             {"memory": lambda graph, limit=None: mc.plan.share()(graph, limit)},
             TypeError,

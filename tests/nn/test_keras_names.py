@@ -158,6 +158,34 @@ def test_values_of_keras_that_change_nothing_are_taken():
         mc.nn.Dense(unit=3)
 
 
+def test_a_name_in_another_case_or_of_fewer_words_is_told():
+    with pytest.raises(AttributeError, match="did you mean 'Adam'"):
+        mc.nn.optimizers.adam  # noqa: B018
+    for name, meant in (
+        ("sparse_crossentropy", "sparse_categorical_crossentropy"),
+        ("mean_error", "mean_squared_error"),
+    ):
+        with pytest.raises(ValueError, match=f"did you mean '{meant}'"):
+            mc.nn.losses.get(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "places"),
+    [
+        ("load_model", "memcfg.nn.models"),
+        ("Dense", "memcfg.nn"),
+        ("Dataset", "memcfg.data"),
+        ("set_memory_limit", "memcfg.config"),
+    ],
+)
+def test_a_name_at_the_top_says_where_it_is(name, places):
+    with pytest.raises(AttributeError, match=f"{name!r}: it is in {places}$"):
+        getattr(mc, name)
+    assert not hasattr(mc, name)
+    with pytest.raises(ImportError, match=f"it is in {places}"):
+        exec(f"from memcfg import {name}")
+
+
 @pytest.mark.parametrize(
     ("call", "told"),
     [
@@ -166,6 +194,9 @@ def test_values_of_keras_that_change_nothing_are_taken():
         (lambda: mc.nn.Sequential().fit(epoch=2), "did you mean 'epochs'"),
         (lambda: mc.nn.Sequential().compile(optimiser="sgd"), "mean 'optimizer'"),
         (lambda: mc.nn.Dense(3, zzz=1), r"unexpected keyword argument 'zzz'$"),
+        (lambda: mc.nn.Sequential().memory_timeline(verfy=True), "mean 'verify'"),
+        (lambda: mc.nn.Sequential().predict([], batchsize=1), "mean 'batch_size'"),
+        (lambda: mc.nn.Sequential().fit(limit="1GiB"), r"memcfg.budget\('1GiB'\)"),
     ],
 )
 def test_the_argument_that_was_meant_is_told(call, told):

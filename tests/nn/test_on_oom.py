@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from html import unescape
 
 import numpy as np
 import pytest
@@ -11,6 +12,7 @@ from interpreter import interpret
 import memcfg as mc
 from memcfg import nn
 from memcfg.errors import FallbackWarning, InfeasiblePlanError, NonFiniteLossError
+from memcfg.units import format_bytes
 
 ROWS, BATCH = 47, 20  # batches of 20, 20 and 7
 
@@ -643,6 +645,24 @@ def test_an_estimate_of_small_batches_is_about_the_step_as_it_is():
     assert max(each.limit_bytes for each in estimate.levers) > estimate.peak_bytes
     (line,) = (each for each in str(estimate).splitlines() if "once" in each)
     assert line.split()[-2:] == ["100%", "1.00x"]
+
+
+def test_an_estimate_is_a_table_in_notebooks_and_short_at_a_prompt():
+    model = compiled([nn.Input((200,)), nn.Dense(200), nn.Dense(200)], loss="mse")
+    estimate = model.estimate(64, "1GiB")
+    lines = str(estimate).splitlines()
+    assert lines[-1] == "* the fastest within the limit"
+    (marked,) = (line for line in lines[:-1] if line.startswith("  * "))
+    assert marked.split("  ")[1] == f"* {estimate.best.name}"
+    html = unescape(estimate._repr_html_())
+    for lever in estimate.levers:
+        assert html.count(lever.name) == 1
+        assert lever.limit_bytes is None or format_bytes(lever.limit_bytes) in html
+    assert f">* {estimate.best.name}<" in html
+    assert lines[-1] in html
+    peak, floor = estimate.peak_bytes, estimate.floor_bytes
+    assert f"4 levers, peak {peak} B, floor {floor} B>" in repr(estimate)
+    assert str(model.estimate(64, "1KiB")).endswith("No lever fits the limit.")
 
 
 def test_a_policy_may_be_a_plain_function():

@@ -27,15 +27,14 @@ LAYERS = [
         "files",
         "_cached",
         "_caller",
-        "_checks",
         "_first_line",
         "_frames",
         "_missing",
         "_terminal",
         "_version",
     },
-    # Errors speak of sizes, so they stand on units.
-    {"errors", "_html", "_tables", "_tensorflow_names"},
+    # Errors speak of sizes, so they stand on units; checks, of names that are near.
+    {"errors", "_checks", "_html", "_tables", "_tensorflow_names"},
     {"_core", "archives", "documents", "timeline"},
     {"ops"},
     {"graph"},

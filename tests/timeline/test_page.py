@@ -162,6 +162,8 @@ BROWSER = next(filter(None, map(shutil.which, ("chromium", "google-chrome"))), N
 VISIT = """<script>
 const press = (key) => document.dispatchEvent(new KeyboardEvent("keydown", { key }));
 const visit = { whole: view.x1 - view.x0, colours: new Set() };
+const keys = $("keys").querySelectorAll("button");
+visit.roles = Array.from(keys, (key) => key.textContent);
 $("search").value = "relu"; search(); press(".");
 visit.found = $("found").textContent;
 visit.about = $("status").textContent;
@@ -198,7 +200,21 @@ def test_a_browser_draws_the_page_and_obeys_its_keys(tmp_path):
     assert "<title>Memory of " in done.stdout, done.stdout[:300]
     (found,) = re.findall(r'data-visit="([^"]*)"', done.stdout)
     visit = json.loads(unescape(found))
-    boxes = [b for b in memory_timeline(graph, plan).boxes if "relu" in b.name + b.op]
+    timeline = memory_timeline(graph, plan)
+    every = timeline.boxes
+    live = [event.live_bytes for event in timeline.events]
+    peak = live.index(max(live))
+    sizes = dict.fromkeys((box.role for box in every), 0)
+    for box in every:
+        sizes[box.role] += box.nbytes if box.begin <= peak < box.end else 0
+    assert 0 in sizes.values()  # a role without bytes at the peak has a colour, too
+    for words in visit["roles"]:
+        role, size, unit = words.rsplit(" ", 2)
+        exact = sizes.pop(role.replace(" ", "_"))
+        unit_bytes = 1024 ** ("B", "KiB").index(unit)
+        assert abs(float(size) * unit_bytes - exact) <= 0.005 * unit_bytes
+    assert sizes == {}
+    boxes = [b for b in every if "relu" in b.name + b.op]
     assert visit["found"] == f"{len(boxes)} boxes"
     assert "relu" in visit["about"]
     assert visit["near"] < visit["whole"] == visit["again"]

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from memcfg import compression, config, nn
 from memcfg.archives import read_arrays
+from memcfg.commands._at_work import shown
 from memcfg.commands._sizes import limit
 from memcfg.commands._whole_numbers import positive
 from memcfg.errors import FormatError
@@ -13,6 +14,7 @@ from memcfg.units import exact
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
     import numpy.typing as npt
 
@@ -99,21 +101,46 @@ def _compress(args: argparse.Namespace) -> None:
     model = nn.models.load_model(args.model)
     data = _data(args.data)
     try:
-        small = compression.compress(
-            model,
-            data,
-            args.max_accuracy_loss,
-            validation_split=args.validation_split,
-            epochs=args.epochs,
-            coder=args.coder,
-            quantizer=args.quantizer,
-        )
+        with shown("measuring the model") as show:
+            small = compression.compress(
+                model,
+                data,
+                args.max_accuracy_loss,
+                validation_split=args.validation_split,
+                epochs=args.epochs,
+                coder=args.coder,
+                quantizer=args.quantizer,
+                callbacks=() if show is None else (_Progress(show),),
+            )
     except (RuntimeError, TypeError, ValueError) as error:
         raise FormatError(f"{args.model} cannot be compressed: {error}") from None
     small.save(args.output)
     print(small.report())
     sizes = f"{exact(small.nbytes)} for {exact(small.dense_bytes)}"
     print(f"{args.output}: {sizes} of weights")
+
+
+class _Progress(nn.callbacks.Callback):
+    """Shows which copy of the model is trained, and how well it does."""
+
+    def __init__(self, show: Callable[[str], None]) -> None:
+        super().__init__()
+        self._show, self._copies, self._logs = show, 0, ""
+
+    def on_train_begin(self, logs: Any = None) -> None:
+        """Count the copy."""
+        self._copies += 1
+        self._logs = ""
+
+    def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
+        """Show the epoch that begins, with the numbers of the one before."""
+        epochs = self.params["epochs"]
+        words = f"training copy {self._copies}: epoch {epoch + 1}/{epochs}"
+        self._show(f"{words}{self._logs}")
+
+    def on_epoch_end(self, epoch: int, logs: Any = None) -> None:
+        """Keep the numbers of the epoch."""
+        self._logs = "".join(f" - {k}: {v:.4f}" for k, v in (logs or {}).items())
 
 
 def _data(path: str) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+_NAMES = 8  # of an archive's arrays, that are listed
 _DESCRIPTION = (
     "Print the outputs of a model for samples in a .npy file: a line for each sample, "
     "numbers separated by spaces. The weights of a compressed model (.mcz) stay in its "
@@ -130,7 +131,14 @@ def _samples(path: str) -> npt.NDArray[Any]:
     except (EOFError, ValueError, OverflowError):
         problem = "is not a .npy file of numbers, or is damaged"
         raise FormatError(f"{path} {problem}") from None
-    if not isinstance(found, np.ndarray) or found.ndim == 0 or len(found) == 0:
+    if not isinstance(found, np.ndarray):
+        with found:
+            names = ", ".join(sorted(found.files)[:_NAMES])
+        raise FormatError(
+            f"{path} is an archive of arrays ({names}): save the samples alone, by "
+            "numpy.save('samples.npy', x)"
+        )
+    if found.ndim == 0 or len(found) == 0:
         raise FormatError(f"{path} has no samples: an array of one or more is needed")
     return found
 

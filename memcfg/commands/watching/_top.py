@@ -54,7 +54,9 @@ def _run(args: argparse.Namespace) -> int:
     report, is_stale = _look(args.pid)
     if report is None:
         why = "it has ended without removing its report, which is removed now"
-        if not is_stale:
+        if not is_stale and not _runs(args.pid):
+            why = "there is no such process"
+        elif not is_stale:
             why = (
                 "it does not report its memory: start it with MEMCFG_LIVE_REPORT=1, or "
                 "call memcfg.config.set_live_report(True) in it"
@@ -64,6 +66,17 @@ def _run(args: argparse.Namespace) -> int:
         write("\n".join(report_lines(report, _columns())))
         return 0
     return _watch(report)
+
+
+def _runs(pid: int) -> bool:
+    """Return whether a process of this number runs, of any user."""
+    try:
+        os.kill(pid, 0)
+    except PermissionError:
+        return True
+    except (ProcessLookupError, OverflowError):
+        return False
+    return True
 
 
 def _list() -> int:

@@ -108,9 +108,13 @@ def _coded(array: Any) -> str:
 
 
 def _ranked(x: Array, shape: Shape) -> Array:
-    """Add or remove a last axis of length 1, as Keras does."""
+    """Add or remove a last axis of length 1, as Keras does.
+
+    None is added to what it would not make samples of, such as one sample alone.
+    """
     if shape and x.ndim == len(shape) and shape[-1] == 1:
-        return x[..., None]
+        longer = x[..., None]
+        return longer if _fits(longer.shape[1:], shape) else x
     return x[..., 0] if x.ndim == len(shape) + 2 and x.shape[-1] == 1 else x
 
 
@@ -127,8 +131,10 @@ def check_samples(arrays: Sequence[Array], names: Sequence[str]) -> None:
 def conform_x(x: Array, field: Field, what: str = "x") -> Array:
     """Return samples, or refuse those that an input cannot read."""
     if x.shape[1:] != field.shape and not _fits(x.shape[1:], field.shape):
+        hint = f": one sample is a batch as {what}[None]"
         raise ValueError(
             f"{what} has shape {x.shape}, but the model reads {show_shape(field.shape)}"
+            + (hint if _fits(x.shape, field.shape) else "")
         )
     if field.table is not None and type(x) is np.ndarray:
         table, rows = field.table

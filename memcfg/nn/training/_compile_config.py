@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from memcfg import plan as planning
 from memcfg._checks import check_policy, unknown
 from memcfg.graph import TIMES
+from memcfg.nn._argument_checks import limit_elsewhere
 from memcfg.nn.training.alternatives._fallbacks import OnOom
 from memcfg.nn.training.modes._named_workspaces import get_layer_workspaces
 from memcfg.nn.training.modes._workspace_modes import execution_mode
@@ -96,6 +97,12 @@ def get_policy(memory: Any) -> Policy:
     """Return the policy for `compile`'s argument: an object, a name, or None."""
     if memory is None:
         return planning.auto()
+    if isinstance(memory, int | float | str) and str(memory)[:1].isdigit():
+        kind = ValueError if isinstance(memory, str) else TypeError
+        raise kind(  # a size or a share: no name of a policy begins with a digit
+            f"memory is a policy such as plan.auto(), or its name, not {memory!r}; "
+            f"{limit_elsewhere(memory)}"
+        )
     if isinstance(memory, str):
         if memory not in planning.NAMED_POLICIES:
             raise unknown("memory policy", memory, planning.NAMED_POLICIES)

@@ -191,9 +191,13 @@ def _checked(given: Any) -> Any:
 
 def _evaluator(given: Any) -> Any:
     if isinstance(given, type) or not callable(getattr(given, "eval", None)):
+        what, hint = repr(given), "pass one of memcfg.evaluation, such as Evaluation()"
+        if hasattr(given, "shape"):
+            what = f"an array of shape {given.shape}"
+            hint = "samples and labels are one argument, (x, y)"
         raise TypeError(
-            f"an evaluator has a method eval(labels, predictions), and {given!r} has "
-            "none: pass one of memcfg.evaluation, such as Evaluation()"
+            f"an evaluator has a method eval(labels, predictions), and {what} has "
+            f"none: {hint}"
         )
     return given
 

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from memcfg import plan as planning
 from memcfg._caller import outside
 from memcfg._checks import check_policy, name_of, unknown
+from memcfg._missing import nearest
 from memcfg.errors import FallbackWarning, InfeasiblePlanError
 from memcfg.nn.training._tracing import ProgramKey, is_assignment, shares_of
 from memcfg.nn.training.alternatives._batch_search import BatchSearch
@@ -108,8 +109,14 @@ def _check_step(step: Any) -> None:
     """Raise TypeError or ValueError unless this is a step."""
     if isinstance(step, str):
         if step not in STEPS:
-            names = *STEPS, *_OTHER_NAMES, "raise", *planning.NAMED_POLICIES
-            raise unknown("on_oom", step, names)
+            names = *STEPS, *_OTHER_NAMES, "raise"
+            near = nearest(step, (*names, *planning.NAMED_POLICIES), 0.7)
+            if near is None:
+                raise ValueError(
+                    f"unknown on_oom {step!r}; known: {', '.join(names)}, and the "
+                    "policies that compile(memory=...) takes"
+                )
+            raise unknown("on_oom", step, (near,))
         return
     if callable(step) and hasattr(step, "name") and not inspect.isclass(step):
         check_policy(step)
