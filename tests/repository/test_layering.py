@@ -328,8 +328,8 @@ def test_one_room_imports_pytorch():
 
 
 # The rooms of `torch`, and those that each may import. `trace` says what a step is and
-# needs, `plans` keeps plans, `spill` says where tensors go, `state` what lies there for good, `ranks` what
-# wrappers hold; what limits, plans or saves stands on them.
+# needs, `plans` keeps plans, `spill` says where tensors go, `state` what lies there for
+# good, `ranks` what wrappers hold; what limits, plans or saves stands on them.
 TORCH_ROOMS = {
     "limit": set(),
     "trace": {"spill"},
