@@ -21,7 +21,7 @@ from threading import Thread
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import fx
+from torch import distributed, fx
 from torch._subclasses.fake_tensor import unset_fake_temporarily
 from torch.autograd import (
     ProfilerConfig,
@@ -35,7 +35,6 @@ from torch.utils._pytree import tree_map
 from memcfg._caller import outside
 from memcfg.devices._file_cache import CacheKind, find_file_cache
 from memcfg.graph import TIMES
-from memcfg.torch.trace._agreed_seconds import agreed_seconds
 from memcfg.torch.trace._traced import (
     ALIGNMENTS,
     RUNS_AS,
@@ -57,6 +56,7 @@ _KEPT = CacheKind(
     "the costs of PyTorch's ops are not kept on the disk ({reason}), and are measured "
     "again in each process",
 )
+_AGREED = "memcfg/seconds/"  # keys of seconds that ranks share
 _RUNS = 2  # runs, of which the shortest counts
 _LONG = 1e-3  # seconds of a run beside which recording its allocations is nothing
 _Costs = dict[str, tuple[float, int]]
@@ -81,7 +81,7 @@ class MeasuredCosts:
         for key, node in new.items():
             if key in self._known:
                 seconds, scratch = self._known[key]
-                self._known[key] = agreed_seconds(_key_of(node, ""), seconds), scratch
+                self._known[key] = _agreed_seconds(_key_of(node, ""), seconds), scratch
 
     def _find(self, wanted: Mapping[str, fx.Node]) -> None:
         """Read the costs of nodes from the disk, and measure those that it lacks."""
@@ -123,6 +123,21 @@ def costs_of(times: str) -> Costs:
     if times not in TIMES:
         raise ValueError(f"times are one of {', '.join(TIMES)}, not {times!r}")
     return nominal_costs if times == "nominal" else MeasuredCosts()
+
+
+def _agreed_seconds(key: str, seconds: float) -> float:
+    """Return the seconds of the first rank that told its own for a key.
+
+    Plans of ranks that have the same graph are then the same, though clocks differ. It
+    is this rank's own number without `torch.distributed`, or with one rank.
+    """
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return seconds
+    if distributed.get_world_size() == 1:
+        return seconds
+    store = distributed.distributed_c10d._get_default_store()
+    told = store.compare_set(_AGREED + key, "", seconds.hex())
+    return float.fromhex(told.decode())
 
 
 def _is_measured(node: fx.Node) -> bool:
