@@ -447,7 +447,9 @@ class Loss(FixedAttributes, Configured):
         ----------
         y_true, y_pred : SymbolicTensor
             The targets of a batch and the model's output, of the same shape unless
-            targets of another one are given.
+            targets of another one are given. Axis 0 is the batch, of any size; where it
+            is moved, as in ``ops.transpose(y_pred)``, the call gets the whole batch,
+            which then does not run in micro-batches.
 
         Returns
         -------
@@ -481,7 +483,8 @@ class Loss(FixedAttributes, Configured):
         """
         elements = self.elements(builder, y_true, y_pred)
         if elements is None:
-            return trace_call(self.call, builder, self.name, (y_true, y_pred))
+            given = y_true, y_pred
+            return trace_call(self.call, builder, self.name, given, whole=True)
         return Terms(builder, self.name).reduce("mean", elements, (-1,))
 
     def elements(self, builder: Builder, y_true: int, y_pred: int) -> int | None:
@@ -569,7 +572,17 @@ class Loss(FixedAttributes, Configured):
         """
         own = type(self).trace not in (Loss.trace, SparseCategoricalCrossentropy.trace)
         if not own and self.elements(builder, y_true, y_pred) is None:
-            values = self.values(builder, y_true, y_pred)
+            given = y_true, y_pred
+            try:
+                values = (
+                    trace_call(self.call, builder, self.name, given)
+                    if type(self).values is Loss.values
+                    else self.values(builder, *given)
+                )
+            except ValueError as error:  # of the batch in another place
+                raise NotImplementedError(
+                    f"{self.name} compares the samples of a batch"
+                ) from error
             own = builder.shape(values)[:1] != builder.shape(y_true)[:1]
         if own:
             raise NotImplementedError(f"{self.name} is one number of a whole batch")
