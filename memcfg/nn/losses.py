@@ -270,6 +270,11 @@ class _OfLoss(Layer):
         self.batch_size = 1 if whole else None  # one number of a batch of any size
         super().__init__()
 
+    @property
+    def fixes_targets(self) -> bool:
+        """Whether targets count as constant when gradients are taken."""
+        return not self.loss.reads_any
+
     def _called(self) -> str:
         return self.loss.name
 
@@ -447,7 +452,9 @@ class Loss(FixedAttributes, Configured):
         ----------
         y_true, y_pred : SymbolicTensor
             The targets of a batch and the model's output, of the same shape unless
-            targets of another one are given.
+            targets of another one are given. Axis 0 is the batch, of any size; where it
+            is moved, as in ``ops.transpose(y_pred)``, the call gets the whole batch,
+            which then does not run in micro-batches.
 
         Returns
         -------
@@ -481,7 +488,8 @@ class Loss(FixedAttributes, Configured):
         """
         elements = self.elements(builder, y_true, y_pred)
         if elements is None:
-            return trace_call(self.call, builder, self.name, (y_true, y_pred))
+            given = y_true, y_pred
+            return trace_call(self.call, builder, self.name, given, whole=True)
         return Terms(builder, self.name).reduce("mean", elements, (-1,))
 
     def elements(self, builder: Builder, y_true: int, y_pred: int) -> int | None:
@@ -569,7 +577,17 @@ class Loss(FixedAttributes, Configured):
         """
         own = type(self).trace not in (Loss.trace, SparseCategoricalCrossentropy.trace)
         if not own and self.elements(builder, y_true, y_pred) is None:
-            values = self.values(builder, y_true, y_pred)
+            given = y_true, y_pred
+            try:
+                values = (
+                    trace_call(self.call, builder, self.name, given)
+                    if type(self).values is Loss.values
+                    else self.values(builder, *given)
+                )
+            except ValueError as error:  # of the batch in another place
+                raise NotImplementedError(
+                    f"{self.name} compares the samples of a batch"
+                ) from error
             own = builder.shape(values)[:1] != builder.shape(y_true)[:1]
         if own:
             raise NotImplementedError(f"{self.name} is one number of a whole batch")
@@ -1753,6 +1771,7 @@ class Samples(Layer):
     __slots__ = ("batch_size", "of")
 
     arity: ClassVar[int | None] = 2
+    fixes_targets: ClassVar[bool] = True  # which count as constant for gradients
 
     def __init__(self, of: Any, *, whole: bool) -> None:
         self.of = of  # which has `values`

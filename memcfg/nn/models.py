@@ -327,9 +327,9 @@ def clone_model(
         chain = [layers[each] for each in model._stacked()]
         if isinstance(inputs, SymbolicTensor):
             return Sequential([inputs, *chain], model.name)
-        several = Sequential(chain, model.name)
-        several._build([each.open_shape for each in network.inputs], network.takes)
-        return several
+        chained = Sequential(chain, model.name)
+        chained._build([each.open_shape for each in network.inputs], network.takes)
+        return chained
     clone = Model(inputs, outputs, name=model.name)
     for loss in losses:
         clone.add_loss(loss)

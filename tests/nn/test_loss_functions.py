@@ -168,3 +168,47 @@ def test_wrong_arguments():
         losses.huber(x, x, epsilon=1)
     with pytest.raises(ValueError, match="label_smoothing must be in"):
         losses.binary_crossentropy(x, x, label_smoothing=2)
+
+
+class TestLossesBetweenSamples:
+    """A call that moves the batch gets all of it, and no part of it alone."""
+
+    X = np.random.default_rng(0).standard_normal((256, 64)).astype(np.float32)
+
+    @staticmethod
+    def between(y_true, y_pred):
+        scores = nn.ops.matmul(y_pred, nn.ops.transpose(y_pred))
+        places = nn.ops.arange(nn.ops.shape(y_pred)[0])
+        return losses.sparse_categorical_crossentropy(places, scores, from_logits=True)
+
+    def made(self, loss):
+        nn.utils.set_random_seed(0)
+        wide = [nn.Dense(512, "relu"), nn.Dense(256, "relu"), nn.Dense(4)]
+        model = nn.Sequential([nn.Input((64,)), *wide])
+        model.compile(nn.SGD(0.0), loss)
+        return model
+
+    def test_each_batch_is_compared_within_itself(self):
+        model = self.made(self.between)
+        history = model.fit(self.X, np.zeros(256), 96, shuffle=False, verbose=0).history
+        p = model.predict(self.X, verbose=0).astype(np.float64)
+        values = []
+        for start in (0, 96, 192):
+            scores = p[start : start + 96] @ p[start : start + 96].T
+            top = scores.max(axis=1, keepdims=True)
+            sums = np.log(np.exp(scores - top).sum(axis=1)) + top[:, 0]
+            values += [*(sums - scores.diagonal())]
+        np.testing.assert_allclose(history["loss"], np.mean(values), rtol=1e-4)
+
+    def test_no_micro_batches(self):
+        """The limit is enough for micro-batches of a loss of samples."""
+        y = np.zeros((256, 4), np.float32)
+        mc.config.set_memory_limit("CPU:0", 1900 * 1024)
+        model = self.made("mse")
+        with pytest.warns(mc.errors.FallbackWarning, match="accumulated gradients"):
+            model.fit(self.X, y, 256, verbose=0)
+        model.close()
+        with pytest.raises(
+            mc.errors.InfeasiblePlanError, match="between compares the samples"
+        ):
+            self.made(self.between).fit(self.X, y, 256, verbose=0)

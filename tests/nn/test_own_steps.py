@@ -1002,3 +1002,50 @@ class TestCallsOfWholeBatches:
         model.compile("sgd")
         with pytest.raises(ValueError, match="reshape"):
             model.fit(self.X, batch_size=8, verbose=0)
+
+
+class TestTargetsThatDependOnWeights:
+    """Losses have no gradient with respect to targets, and say so."""
+
+    X = np.random.default_rng(4).standard_normal((8, 3)).astype("f4")
+
+    def model(self, target):
+        class Twins(nn.Model):
+            def __init__(self):
+                super().__init__()
+                self.one, self.other = nn.Dense(2), nn.Dense(2, use_bias=False)
+
+            def call(self, x):
+                return self.one(x)
+
+            def compute_loss(self, x, y, y_pred, sample_weight=None, training=True):
+                return nn.losses.MeanSquaredError()(target(self.other(x)), y_pred)
+
+        model = Twins()
+        model.compile(nn.SGD(0.1))
+        return model
+
+    def test_of_a_model(self):
+        with pytest.warns(UserWarning, match="y_true depends on what gradients"):
+            self.model(lambda z: z).train_on_batch(self.X, self.X)
+        with pytest.warns(UserWarning, match="no loss depends on the weights"):
+            self.model(ops.stop_gradient).train_on_batch(self.X, self.X)
+
+    def test_of_functions(self):
+        p = self.X * 2
+        for of in (nn.losses.Huber(), nn.losses.mean_squared_error):
+            with pytest.warns(UserWarning, match="ops.stop_gradient"):
+                mc.grad(lambda t, of=of: ops.sum(of(t, p)))(self.X)
+            with warnings.catch_warnings():
+                warnings.simplefilter("error")
+                mc.grad(lambda p, of=of: ops.sum(of(self.X, p)))(p)
+                mc.grad(lambda p, of=of: ops.sum(of(ops.stop_gradient(p), p)))(p)
+
+        def own(y_true, y_pred):
+            return ops.mean((y_true - y_pred) ** 2, axis=-1)
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            loss = nn.losses.get(own)
+            slope = mc.grad(lambda t: loss(t, p))(self.X)
+        np.testing.assert_allclose(slope, 2 * (self.X - p) / p.size, 1e-5)

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import functools
 import operator
+import warnings
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from memcfg._caller import outside
 from memcfg.graph import gradients
 from memcfg.nn._argument_checks import integer
 from memcfg.nn.functions._eager_tape import EagerTape, TapedArray, active_tape
@@ -96,6 +98,7 @@ def derivatives(
     )
     made: dict[Any, Any] = {}
     if distinct:
+        _warn_of_targets(target, values)
         recording.differentiates = True
         recording.losses.append(target)
         results = [(each.shape, "float32") for each in distinct]
@@ -109,11 +112,34 @@ def _sum(terms: Sequence[Any]) -> Any:
     return functools.reduce(operator.add, terms) if terms else None
 
 
-def _reached(target: SymbolicTensor, values: Sequence[Sequence[Any]]) -> set[Any]:
-    """Return those tensors that a target is made from.
+def _warn_of_targets(target: SymbolicTensor, values: Sequence[Sequence[Any]]) -> None:
+    """Warn of losses whose `y_true` is made from sources: it counts as constant."""
+    nodes: set[Node] = set()
+    _reached(target, values, nodes)
+    names = {
+        node.layer.name
+        for node in nodes
+        if getattr(node.layer, "fixes_targets", False)
+        and _reached(node.inputs[0], values)
+    }
+    if names:
+        warnings.warn(
+            f"{', '.join(sorted(names))}: y_true depends on what gradients are taken "
+            "of, and losses have none with respect to it: say that it is constant, "
+            "ops.stop_gradient(y_true), or compute the loss with ops",
+            stacklevel=outside(),
+        )
+
+
+def _reached(
+    target: SymbolicTensor,
+    values: Sequence[Sequence[Any]],
+    nodes: set[Node] | None = None,
+) -> set[Any]:
+    """Return those tensors that a target is made from, but for `stop_gradient`.
 
     `values` has the values of each source, oldest first. The calls of a layer read the
-    newest value of a weight that is older than they are.
+    newest value of a weight that is older than they are. `nodes` gets the calls.
     """
     weights = {
         (several[0].layer, several[0].spec.name): several
@@ -121,12 +147,13 @@ def _reached(target: SymbolicTensor, values: Sequence[Sequence[Any]]) -> set[Any
         if isinstance(several[0], WeightTensor)
     }
     wanted, result = {each for several in values for each in several}, set()
-    nodes, stack = set(), [target]
+    nodes, stack = set() if nodes is None else nodes, [target]
     while stack:
         tensor = stack.pop()
         if tensor in wanted:
             result.add(tensor)
-        if tensor.node not in nodes:
+        fixed = getattr(tensor.node.layer, "op", None) == "stop_gradient"
+        if tensor.node not in nodes and not fixed:
             nodes.add(tensor.node)
             # A model may compute one of its results from another.
             result |= wanted.intersection(tensor.node.outputs)

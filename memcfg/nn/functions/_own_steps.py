@@ -14,7 +14,13 @@ from memcfg.nn.functions._function import Function
 from memcfg.nn.functions._function_state import FunctionState
 from memcfg.nn.functions._measures import MetricResult
 from memcfg.nn.functions._recorder import recorded
-from memcfg.nn.layers._layer import SymbolicTensor, Variable, filled_in, pattern
+from memcfg.nn.layers._layer import (
+    SymbolicTensor,
+    Variable,
+    filled_in,
+    members,
+    pattern,
+)
 from memcfg.nn.metrics import Mean
 from memcfg.nn.training._objectives import resolve, warn_of_unreached
 from memcfg.plan.search._watch import planning_clock
@@ -338,7 +344,11 @@ class OwnSteps:
     def descend(self, loss: Any) -> None:
         """Update the trainable weights by the gradients of a loss."""
         model = self._owner()
-        weights = model.trainable_weights
+        held = members(list(getattr(model, "__dict__", {}).values()))
+        several = [*model.trainable_weights]  # and of layers that `call` does not use
+        for layer in held if model.trainable else ():
+            several += layer.trainable_weights
+        weights = list({(each._layer, each._index): each for each in several}.values())
         slopes = derivatives(loss, weights, f"{type(model).__name__}.train_step")
         apart = [
             each.path for each, s in zip(weights, slopes, strict=True) if s is None

@@ -3003,16 +3003,32 @@ def _steps_of_masks(tensors: Sequence[SymbolicTensor]) -> list[int | None]:
 
 
 def trace_call(
-    call: Callable[..., Any], builder: Builder, name: str, inputs: Sequence[int]
+    call: Callable[..., Any],
+    builder: Builder,
+    name: str,
+    inputs: Sequence[int],
+    *,
+    whole: bool = False,
 ) -> int:
-    """Append the ops of a user's function of symbolic tensors."""
+    """Append the ops of a user's function of symbolic tensors.
+
+    With `whole` it gets the whole batch if it cannot compute samples apart.
+    """
+    shapes = [builder.shape(each) for each in inputs]
+    dtypes = [builder.dtype(each) for each in inputs]
     starts = []
-    for each in inputs:
-        made = input_layer(builder.shape(each)[1:], builder.dtype(each))
+    for shape, dtype in zip(shapes, dtypes, strict=True):
+        made = input_layer(shape[1:], dtype)
         starts.append(Node(made, (), [(made.shape, made.dtype)]).outputs[0])
     before = in_loss.set(True)
     try:
-        end = call(*starts)
+        try:
+            end = call(*starts)
+        except ValueError:
+            if not whole:
+                raise
+            starts = [start_of(*each) for each in zip(shapes, dtypes, strict=True)]
+            end = call(*starts)
     finally:
         in_loss.reset(before)
     if not isinstance(end, SymbolicTensor):
@@ -3023,10 +3039,10 @@ def trace_call(
     values = dict(zip(starts, inputs, strict=True))
     scope = Scope(builder, name, {}, training=builder.training)
     # ignore the layers' policies
-    dtype, builder.compute_dtype = builder.compute_dtype, None
+    before_dtype, builder.compute_dtype = builder.compute_dtype, None
     scope.trace(calls_to([end]), values, {})
-    builder.compute_dtype = dtype
-    if end.node.batch_size is None:
+    builder.compute_dtype = before_dtype
+    if end.whole or end.node.batch_size is None:
         return values[end]
     # a scalar of the whole batch
     return scope.apply("reshape", (values[end],), {"shape": ()})[0]
