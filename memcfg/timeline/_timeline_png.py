@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from typing import TYPE_CHECKING, Any
 
+from memcfg._terminal import shorten
 from memcfg.errors import MissingDependencyError
 from memcfg.timeline._timeline_colours import KINDS, colour_of_queue
 from memcfg.timeline._timeline_picture import picture_of, steps_of
@@ -20,6 +21,7 @@ _SIZE, _DPI = (12.0, 8.0), 120  # inches, dots an inch
 _PIXELS = 1200, 480  # of the addresses, about
 _ARROWS = 80  # the largest are drawn
 _NAMED = 0.03, 0.05  # parts of the axes from which a box shows its name
+_LETTERS = 130  # of names beside each other, in the width of the axes
 
 
 def png_of(timeline: TimelineValues) -> bytes:
@@ -45,6 +47,7 @@ def png_of(timeline: TimelineValues) -> bytes:
     places.set_title(f"{timeline.title}\n{words}", fontsize=9, loc="left")
     _draw_boxes(places, picture)
     _draw_arrows(places, picture)
+    _draw_names(places, picture)
     _draw_levels(places, timeline, picture)
     _draw_curve(curve, timeline, picture)
     _draw_lanes(lanes, timeline, picture)
@@ -56,8 +59,14 @@ def png_of(timeline: TimelineValues) -> bytes:
     places.set_xlim(0, picture.end)
     places.set_ylim(0, picture.top * 1.03)
     curve.set_ylim(0, picture.top * 1.03)
-    clock = "measured" if timeline.measured else "planned"
-    lanes.set_xlabel(f"seconds, {clock}")
+    if timeline.measured or timeline.planned[-1:] > (0.0,):
+        short = picture.end < 1
+        lanes.xaxis.set_major_formatter(
+            FuncFormatter(lambda x, _: f"{x * 1e3:.4g} ms" if short else f"{x:.4g} s")
+        )
+        lanes.set_xlabel("measured" if timeline.measured else "planned")
+    else:
+        lanes.set_xlabel("events")
     target = io.BytesIO()
     figure.savefig(target, format="png", dpi=_DPI)
     return target.getvalue()
@@ -88,18 +97,24 @@ def _draw_boxes(axes: Any, picture: Picture) -> None:
                 stripes, facecolors="none", edgecolors="#ffffffaa", hatch="////", lw=0
             )
         )
-        for b in own:
-            tall = (b.high - b.low) / picture.top > _NAMED[0]
-            room = (b.end - b.begin) / picture.end
-            if b.name and tall and room > _NAMED[1]:
-                letters = max(int(170 * room), 4)
-                name = b.name if len(b.name) <= letters else f"{b.name[: letters - 1]}…"
-                x, y = b.begin + 0.003 * picture.end, (b.low + b.high) / 2
-                axes.text(x, y, name, fontsize=7, color="white", va="center")
     again = any(each.again for each in picture.rectangles)
     title = "at the peak; striped: recomputed" if again else "at the peak"
     place = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.0)}
     axes.legend(**place, fontsize=7, title=title, title_fontsize=7)
+
+
+def _draw_names(axes: Any, picture: Picture) -> None:
+    """Write names over arrows and stripes, on plates of the boxes' colours."""
+    for b in picture.rectangles:
+        tall = (b.high - b.low) / picture.top > _NAMED[0]
+        room = (b.end - b.begin) / picture.end
+        if not b.name or not tall or room <= _NAMED[1]:
+            continue
+        x, y = b.begin + 0.003 * picture.end, (b.low + b.high) / 2
+        plate = {"facecolor": picture.colours[b.role], "linewidth": 0, "pad": 0.6}
+        name = shorten(b.name, int(_LETTERS * room))
+        look = {"fontsize": 7, "color": "white", "va": "center", "bbox": plate}
+        axes.text(x, y, name, **look)
 
 
 def _draw_arrows(axes: Any, picture: Picture) -> None:
@@ -138,11 +153,18 @@ def _draw_curve(axes: Any, timeline: TimelineValues, picture: Picture) -> None:
 
 def _draw_lanes(axes: Any, timeline: TimelineValues, picture: Picture) -> None:
     spans: dict[str, list[tuple[float, float]]] = {}
+    again = []
     for number, event in enumerate(timeline.events):
         begin, end = picture.times[number : number + 2]
         spans.setdefault(event.kind, []).append((begin, end - begin))
-    for kind, each in spans.items():
-        axes.broken_barh(each, (0.1, 0.8), facecolors=KINDS[kind])
+        if event.again:
+            again.append((begin, end - begin))
+    for kind, each in sorted(spans.items(), key=lambda one: [*KINDS].index(one[0])):
+        axes.broken_barh(each, (0.1, 0.8), facecolors=KINDS[kind], label=kind)
+    stripes = {"facecolors": "none", "edgecolors": "#ffffffaa", "hatch": "////"}
+    axes.broken_barh(again, (0.1, 0.8), **stripes, linewidth=0)
+    place = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.4)}
+    axes.legend(**place, fontsize=7)
     names = ["compute"]
     for row, (queue, lane) in enumerate(picture.lanes.items(), 1):
         names.append(queue)

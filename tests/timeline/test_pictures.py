@@ -83,6 +83,48 @@ def test_files_are_what_their_names_say(tmp_path):
     assert {path.suffix for path in tmp_path.iterdir()} == {".svg", ".PNG"}
 
 
+def test_a_png_has_names_within_their_boxes_and_a_key_of_phases(monkeypatch, tmp_path):
+    figure = pytest.importorskip("matplotlib.figure").Figure
+    drawn, save = [], figure.savefig
+    monkeypatch.setattr(
+        figure,
+        "savefig",
+        lambda self, *a, **k: (drawn.append(self), save(self, *a, **k)),
+    )
+    tensors = [Tensor("x", 2**20, "input")]
+    names = [f"block{i}/conv2d/gradient_kernel" for i in range(1, 8)]
+    tensors += [Tensor(name, 2**20, "activation") for name in names]
+    phases = ["forward"] * 4 + ["backward"] * 2 + ["update"]
+    ops = tuple(
+        Op(f"op{i}", "relu", phase, (i,), (i + 1,), seconds=0.01)
+        for i, phase in enumerate(phases)
+    )
+    graph = Graph("named", tuple(tensors), ops, keep=(7,))
+    timeline = memory_timeline(graph, share()(graph))
+    timeline.save(tmp_path / "step.png")
+    (figure,) = drawn
+    places, _, lanes = figure.axes
+    known = {box.name: box for box in timeline.boxes}
+    assert len(places.texts) > 4
+    assert any("…" in text.get_text() for text in places.texts)
+    for text in places.texts:
+        begin, _, end = text.get_text().partition("…")
+        (box,) = (
+            box
+            for name, box in known.items()
+            if name.startswith(begin)
+            and name.endswith(end)
+            and timeline.planned[box.begin]
+            <= text.get_position()[0]
+            < timeline.planned[box.end]
+        )
+        right = text.get_window_extent().transformed(places.transData.inverted()).x1
+        assert right <= timeline.planned[box.end]
+    keys = [text.get_text() for text in lanes.get_legend().get_texts()]
+    assert keys == ["forward", "backward", "update"]
+    assert [text.get_text() for text in lanes.get_xticklabels()][1].endswith(" ms")
+
+
 def test_a_png_without_matplotlib_says_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(MissingDependencyError, match=r"memcfg\[plots\]"):
