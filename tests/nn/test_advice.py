@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+import zlib
 
 import numpy as np
 import pytest
@@ -349,10 +351,12 @@ def test_files_for_another_function_or_of_another_version(tmp_path):
     model.save_weights(tmp_path / "w.safetensors")
     with pytest.raises(FormatError, match="use load_weights"):
         nn.models.load_model(tmp_path / "w.safetensors")
-    data = (tmp_path / "m.memcfg").read_bytes()
-    (tmp_path / "m.memcfg").write_bytes(
-        data.replace(b"layers.Dense", b"layers.Future"[:12])
-    )
+    data = bytearray((tmp_path / "m.memcfg").read_bytes())
+    data = data.replace(b"layers.Dense", b"layers.Future"[:12])
+    end = 8 + int.from_bytes(data[:8], "little")  # of the header
+    at = end + json.loads(data[8:end])["checksums"]["data_offsets"][0]
+    data[at : at + 4] = zlib.crc32(data[:end]).to_bytes(4, "little")
+    (tmp_path / "m.memcfg").write_bytes(data)
     with pytest.raises(FormatError, match=r"has no class 'layers\.Futur'"):
         nn.models.load_model(tmp_path / "m.memcfg")
 
