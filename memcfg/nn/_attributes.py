@@ -10,7 +10,7 @@ from types import MemberDescriptorType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from memcfg.nn._keras_arguments import takes_arguments
-from memcfg.nn._keras_names import ATTRIBUTES, reason
+from memcfg.nn._keras_names import ATTRIBUTES, TORCH_ATTRIBUTES, reason
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -27,6 +27,7 @@ __all__ = [
     "snake_case",
 ]
 
+_FOREIGN = {"Keras's": ATTRIBUTES, "PyTorch's": TORCH_ATTRIBUTES}
 _OF_LAYERS = ("name", "seed", "weights", "activity_regularizer", "trainable", "dtype")
 
 
@@ -59,16 +60,18 @@ class FixedAttributes:
     if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
         def __getattr__(self, name: str) -> Any:
-            """Explain a missing attribute: unset, or one that only Keras has."""
+            """Explain a missing attribute: unset, or one that only others have."""
             kind = type(self)
             if isinstance(getattr(kind, name, None), MemberDescriptorType):
                 text = f"{kind.__name__}.__init__ must call super().__init__() first"
                 raise AttributeError(text, name=name, obj=self)
-            why = None if hasattr(kind, name) else reason(ATTRIBUTES, kind, name)
-            if why is None:
-                return object.__getattribute__(self, name)  # raises
-            text = f"{kind.__name__!r} object has no attribute {name!r}, unlike Keras's"
-            raise AttributeError(f"{text}: {why}", name=name, obj=self)
+            if not hasattr(kind, name):
+                for whose, known in _FOREIGN.items():
+                    if (why := reason(known, kind, name)) is not None:
+                        text = f"{kind.__name__!r} object has no attribute {name!r}"
+                        text = f"{text}, unlike {whose}: {why}"
+                        raise AttributeError(text, name=name, obj=self)
+            return object.__getattribute__(self, name)  # raises
 
     def __getstate__(self) -> dict[str, Any]:
         """Return the attributes by name, for copies and pickles."""

@@ -146,7 +146,8 @@ def taken(what: str, known: Container[str], options: dict[str, Any]) -> dict[str
             isinstance(value, bool | int | float | str) and value in reason.same
         ):
             same = " or ".join(map(repr, (*reason.same, None)))
-            raise TypeError(f"{refusal(what, name)}. It must be {same}")
+            must = f". It must be {same}" if reason.same else ""
+            raise TypeError(refusal(what, name) + must)
     return left
 
 

@@ -15,7 +15,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from typing import NoReturn
 
-__all__ = ["ABSENT", "ATTRIBUTES", "METHODS", "absent", "reason"]
+__all__ = [
+    "ABSENT",
+    "ATTRIBUTES",
+    "METHODS",
+    "TORCH_ATTRIBUTES",
+    "absent",
+    "reason",
+]
 
 
 _COMPLETE = (
@@ -118,6 +125,20 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
             "stateless_apply": "use apply, in a function or on arrays",
         },
     }.items()
+}
+
+TORCH_ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
+    "Model": by_name(
+        {
+            "parameters named_parameters": "use weights, or trainable_weights",
+            "state_dict": "use get_weights, or save_weights",
+            "load_state_dict": "use set_weights, or load_weights",
+            "train eval": "fit trains, and evaluate and predict do not: no mode is set",
+            "to cuda cpu": "build the model inside memcfg.device('GPU:0')",
+            "forward": "override call, and call the model itself",
+            "zero_grad backward": "fit and train_on_batch compute new gradients a step",
+        }
+    ),
 }
 
 
@@ -226,7 +247,7 @@ METHODS: Mapping[str, str] = by_name(
 
 
 def reason(table: Mapping[str, Mapping[str, str]], kind: type, name: str) -> str | None:
-    """Return what to do instead of using an attribute of Keras's class."""
+    """Return what to do instead of using an attribute of another library's class."""
     rows = (table.get(each.__name__, {}) for each in kind.__mro__)
     return next((row[name] for row in rows if name in row), None)
 

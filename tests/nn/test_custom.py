@@ -395,6 +395,8 @@ class TestWhatKerasUsersAskLayersFor:
         ):
             with pytest.raises(AttributeError, match=f"unlike Keras's: .*{words}"):
                 getattr(owner, name)
+        with pytest.raises(AttributeError, match=r"unlike PyTorch's: use get_weights"):
+            _ = made.state_dict
         with pytest.raises(AttributeError, match=r"no attribute 'x'$"):
             _ = nn.Adam().x
 

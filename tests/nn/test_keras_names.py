@@ -152,7 +152,7 @@ def test_values_of_keras_that_change_nothing_are_taken():
         mc.nn.Dense(3, autocast=False)
     with pytest.raises(TypeError, match=r"Model.compile does not .*program of its own"):
         model.compile("sgd", "mse", steps_per_execution=True + 1)
-    with pytest.raises(TypeError, match=r"Dense does not .*float32\. It must be None"):
+    with pytest.raises(TypeError, match=r"Dense does not .*float32$"):
         mc.nn.Dense(3, quantization_config=2)
     with pytest.raises(TypeError, match="unexpected keyword argument 'unit'"):
         mc.nn.Dense(unit=3)
