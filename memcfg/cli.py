@@ -46,7 +46,15 @@ _OPTIONS = ("-h", "--help", "--version")
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one line and suggest the nearest option."""
+    """A parser whose errors are one line and suggest the nearest option.
+
+    A description that is the line of a command's help becomes a sentence.
+    """
+
+    def __init__(self, *, description: str, **options: Any) -> None:
+        if not description.endswith("."):
+            description = f"{description[0].upper()}{description[1:]}."
+        super().__init__(description=description, **options)
 
     def parse_known_args(  # type: ignore[override]
         self, args: Sequence[str] | None = None, namespace: Any = None

@@ -157,6 +157,18 @@ def test_help_is_a_command_too(capsys):
         assert told[0] == told[1]
 
 
+@pytest.mark.parametrize(
+    "name", ["plan", "compare", "judge", "place", "timeline", "torch", "top", "demo"]
+)
+def test_the_help_of_a_command_begins_with_a_sentence(name, capsys):
+    with pytest.raises(SystemExit):
+        main([name, "--help"])
+    usage, text, *_ = capsys.readouterr().out.split("\n\n")
+    assert usage.startswith(f"usage: memcfg {name} ")
+    assert text[0].isupper()
+    assert text.endswith(".")
+
+
 def test_an_unknown_option_is_named(capsys):
     with pytest.raises(SystemExit):
         main(["--versoin"])

@@ -556,8 +556,8 @@ def add_judge(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Add ``memcfg judge`` to a parser."""
     text = "check a plan against its graph, both as JSON"
     parser = subparsers.add_parser("judge", help=text, description=text)
-    parser.add_argument("graph", help="the file of the graph")
-    parser.add_argument("plan", help="the file of the plan")
+    parser.add_argument("graph", metavar="GRAPH", help="the file of the graph")
+    parser.add_argument("plan", metavar="PLAN", help="the file of the plan")
     parser.set_defaults(run=_judge)
 
 
@@ -583,7 +583,9 @@ def add_place(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -
     """Add ``memcfg place`` to a parser."""
     text = "place buffers with fixed lifetimes (columns id,lower,upper,size)"
     parser = subparsers.add_parser("place", help=text, description=text)
-    parser.add_argument("buffers", help="the CSV file; -: standard input")
+    parser.add_argument(
+        "buffers", metavar="BUFFERS", help="the CSV file; -: standard input"
+    )
     parser.add_argument(
         "--capacity",
         type=size,

@@ -41,7 +41,7 @@ class _Problem(NamedTuple):
 
 def add_torch(subparsers: argparse._SubParsersAction[argparse.ArgumentParser]) -> None:
     """Add ``memcfg torch`` to a parser."""
-    text = "what a training step of a PyTorch model needs"
+    text = "tell what a training step of a PyTorch model needs"
     parser = subparsers.add_parser("torch", help=text, description=text)
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     estimate = commands.add_parser(
