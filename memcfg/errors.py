@@ -163,11 +163,11 @@ class InfeasiblePlanError(ResourceExhaustedError):
         What was being planned.
     smallest_limit_bytes : int
         The smallest limit for which the requested method has a plan.
+    lower_bound_bytes : int
+        A bound below which no method can run the graph.
     micro_batch_limit_bytes : int or None, default None
         The smallest limit within which the batch can be divided into micro-batches of
         one sample; None if it cannot be divided, or that is not known.
-    lower_bound_bytes : int
-        A bound below which no method can run the graph.
     is_smallest : bool, default True
         Whether no smaller limit would suffice; if not, `smallest_limit_bytes` is the
         smallest found so far.

@@ -143,7 +143,7 @@ class MemoryReport:
     verified: bool
     arena_bytes: int
     by_role: Mapping[str, int]
-    timeline: tuple[TimelineEntry, ...]
+    timeline: tuple[TimelineEntry, ...] = field(repr=False)
     mode: str = "enabled"
     tier_bytes: Mapping[str, int] = field(default_factory=dict)
     codings: tuple[CodingEntry, ...] = ()

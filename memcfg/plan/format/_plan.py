@@ -234,7 +234,7 @@ class Plan:
     limit_bytes: int | None
     alignment: int
     predicted: Predicted
-    actions: tuple[Action, ...]
+    actions: tuple[Action, ...] = field(repr=False)
     summary: Summary | None = field(default=None, compare=False, repr=False)
     lossy: tuple[str, ...] = ()
     places: bool = True
