@@ -76,3 +76,9 @@ def test_moved_bytes_are_shown():
     predicted = replace(plan.predicted, moved_bytes=2048, host_peak_bytes=1024)
     text = str(replace(plan, predicted=predicted))
     assert re.search(r"moved +2\.00 KiB  at most 1\.00 KiB at a time", text)
+
+
+def test_the_repr_of_a_plan_does_not_grow_with_its_graph():
+    short, long = (repr(share()(chain(length))) for length in (4, 400))
+    assert "peak_bytes=" in short
+    assert len(long) < len(short) + 50
