@@ -51,6 +51,8 @@ def integer(value: Any, what: str, least: int | None = 1) -> int:
 
 def limit_elsewhere(limit: Any) -> str:
     """Return where to set a limit that was given to a model."""
+    if not isinstance(limit, int | str) or isinstance(limit, bool):
+        limit = "1GiB"
     return (
         "limits of memory are set for a device, by memcfg.config.set_memory_limit("
         f"'CPU:0', {limit!r}), or for a block, by `with memcfg.budget({limit!r}):`"

@@ -280,7 +280,8 @@ class WeightFile:
         spans = self._spans(weights, lambda name: None if name in unread else name)
 
         def reading(key: str) -> Callable[[npt.NDArray[np.uint8]], None]:
-            return lambda values: self._fill(key, spans[key][0], values)
+            where = f"{self.where} is damaged: "
+            return lambda values: self._fill(key, spans[key][0], values, where)
 
         return {
             each.name: StoredArray(each.shape, _stored(each), reading(each.key))
@@ -358,15 +359,18 @@ class WeightFile:
         self._fill(key, begin, values)
         return values
 
-    def _fill(self, key: str, begin: int, values: npt.NDArray[np.uint8]) -> None:
-        """Read the bytes of a tensor into an array, and compare its checksum."""
+    def _fill(
+        self, key: str, begin: int, values: npt.NDArray[np.uint8], where: str = ""
+    ) -> None:
+        """Read the bytes of a tensor into an array, and compare its checksum.
+
+        Errors begin with `where`.
+        """
         self._file.seek(self._start + begin)
         if values.size and self._file.readinto(values.data) < values.nbytes:
-            raise FormatError(f"{self.where} was truncated while it was read")
+            raise FormatError(f"{where}it was truncated while it was read")
         if self._checksums.get(key) not in (None, zlib.crc32(values.data)):
-            raise FormatError(
-                f"{self.where} is damaged: the checksum of {key!r} differs"
-            )
+            raise FormatError(f"{where}the checksum of {key!r} differs")
 
 
 def read_file(

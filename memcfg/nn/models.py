@@ -387,7 +387,12 @@ def _loaded(file: WeightFile, custom: Mapping[str, Any], *, compiled: bool) -> M
         skipped = {each.key for each in unread}
         with model._lock.turn():
             wanted = entries(model)
-            found = file.read(wanted, lambda name: None if name in skipped else name)
+            try:
+                found = file.read(
+                    wanted, lambda name: None if name in skipped else name
+                )
+            except FormatError as error:
+                raise FormatError(f"{file.where} is damaged: {error}") from None
             set_values(model, zip(wanted, found, strict=True), steps)
     return model
 

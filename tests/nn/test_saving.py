@@ -303,8 +303,9 @@ def test_any_flipped_bit_is_noticed(tmp_path):
     for place in map(int, places):
         damage = bytes([data[place] ^ 1 << rng.integers(8)])
         path.write_bytes(data[:place] + damage + data[place + 1 :])
-        with pytest.raises(FormatError, match=r"m\.memcfg"):
+        with pytest.raises(FormatError) as caught:
             models.load_model(path)
+        assert str(caught.value).count("m.memcfg") == 1
 
 
 def test_state_that_is_not_read_takes_no_memory(tmp_path):

@@ -224,7 +224,7 @@ class TunedDepth(_Tuner):
     def asked(self) -> int:
         """The capacity that it would try with more memory."""
         value = self.capacity
-        is_short = self._budget.follows_memory and 0 < self._fitting() <= value
+        is_short = self._budget.follows_memory and self._fitting() <= value
         return 2 * value if is_short else value
 
     def learned(self, item_bytes: int) -> None:

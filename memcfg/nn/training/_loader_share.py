@@ -2,9 +2,9 @@
 
 A model is planned first, and the loader takes what is left. If the model then waits,
 and a cache or a ring of batches has less than it asked for, other divisions are
-predicted: what the model waits less for each byte against what its plan then takes
-longer. The best one is tried for an epoch, and the faster one is kept. Losses and
-weights do not depend on it.
+predicted: the waiting time that would remain, and the time that the slower plan adds.
+The best one is tried for an epoch, and the faster one is kept. Losses and weights do
+not depend on it.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import memcfg
+from memcfg import errors
 from memcfg._core import search
 from memcfg.devices._file_cache import CacheKind, digest, find_file_cache
 from memcfg.errors import FormatError, InfeasiblePlanError, PlanError
@@ -39,7 +40,7 @@ class KeptAuto(Auto):
 
     They are found by the graph, the limit, the settings of the policy, and the files of
     the planner. A plan is judged again when it is read, and is searched again if it is
-    not valid for the graph within the limit.
+    not valid for the graph within the limit. A refusal is told again as it was.
     """
 
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
@@ -96,7 +97,8 @@ class KeptAuto(Auto):
 
 def _described(graph: Graph) -> str:
     """Return all of a graph that a plan may depend on."""
-    written = {"name", "tensors", "ops", "keep", "lines"}  # by `to_json`
+    # `to_json` has the first four, and no plan depends on lines.
+    written = {"name", "tensors", "ops", "keep", "lines"}
     rest = [getattr(graph, e.name) for e in fields(graph) if e.name not in written]
     attributes = [(op.name, op.attributes) for op in graph.ops if op.attributes]
     return repr((rest, attributes)) + graph.to_json()
@@ -118,9 +120,9 @@ def _keep_refusal(kept: FileCache, key: str, error: InfeasiblePlanError) -> None
 
 @cache
 def _planner() -> str:
-    """Return the version of memcfg, and the state of the files that plan."""
+    """Return the version of memcfg, and the state of the files that plan or refuse."""
     package = Path(memcfg.__file__).parent
-    files = [Path(search.__file__)]
+    files = [Path(search.__file__), Path(errors.__file__), Path(__file__)]
     for room in ("graph", "plan"):
         files += sorted((package / room).rglob("*.py"))
     states = [(str(each), os.stat(each)) for each in files]
