@@ -372,7 +372,7 @@ def test_a_division_that_is_no_faster_leaves_the_one_before():
 
 def test_a_model_that_waits_for_a_ring_makes_way_for_it():
     """The first plan leaves the ring few blocks; the trial's plan leaves it all."""
-    dataset, _ = images(seconds=0.001, cached=False)
+    dataset, _ = images(seconds=0.004, cached=False)
     fast = convolutions().plan(32).peak_bytes
     block = 32 * (16 * 16 * 3 * 4 + 64)
     peaks = []
