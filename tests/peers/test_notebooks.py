@@ -15,7 +15,9 @@ from run_notebooks import NOTEBOOKS, differences, run  # noqa: E402
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 def test_a_notebook_runs_and_shows_what_is_committed(path):
-    assert differences(json.loads(path.read_text(encoding="utf-8")), run(path)) == []
+    recorded = json.loads(path.read_text(encoding="utf-8"))
+    assert len(recorded["cells"]) <= 15
+    assert differences(recorded, run(path)) == []
 
 
 def test_what_differs_is_told():

@@ -10,6 +10,7 @@ from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 
+import numpy as np
 import pytest
 from networks import chain, noisy
 from swapping import Swapping
@@ -101,6 +102,20 @@ def test_the_numbers_of_the_page_are_the_plans(make):
     assert len(data["copies"]["name"]) == len(timeline.copies)
     assert len(data["roleColours"]) == len(data["roles"])
     assert len(data["layerColours"]) == len(data["layers"])
+
+
+def test_the_page_has_the_bytes_and_times_that_were_measured():
+    model = nn.Sequential([nn.Input((8,)), nn.Dense(16, "relu"), nn.Dense(3)])
+    model.compile("sgd", "mse")
+    model.train_on_batch(np.ones((4, 8)), np.ones((4, 3)))
+    report = model.memory_report(verify=True)
+    timeline = model.memory_timeline(verify=True)
+    _, data = read(timeline)
+    assert data["measuredPeak"] == data["peak"] == report.measured_peak_bytes
+    clock = [round(time * 1e9) for time in timeline.measured]
+    assert data["clocks"]["measured"] == clock
+    assert clock[-1] > 0
+    model.close()
 
 
 def test_the_page_refers_to_nothing_and_its_text_is_data():
