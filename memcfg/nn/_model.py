@@ -2419,15 +2419,7 @@ class Model(FixedAttributes, Configured):
         assert before is not None
         assert session is not None
         values = session.known_values()
-        moved = {
-            old: network.names[key]
-            for key, old in before.names.items()
-            if network.names.get(key, old) != old
-        }
-        for slot in session.slots if moved else ():
-            if slot.weight in moved:
-                name = slot.name.replace(slot.weight, moved[slot.weight], 1)
-                moved[slot.name] = name
+        moved = moved_names(before.names, network.names, session.slots)
         return {moved.get(name, name): value for name, value in values.items()}
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -3361,6 +3353,24 @@ def join_locks(owner: Any, others: Iterable[Any]) -> None:
                     each._lock = shared
                     if each._session is not None:
                         each._session.use_lock(shared)
+
+
+def moved_names(
+    before: Mapping[Any, str], after: Mapping[Any, str], slots: Iterable[Slot]
+) -> dict[str, str]:
+    """Return the new names of weights that were renamed, and of their state, by old.
+
+    The names of weights are by layer and name within the layer.
+    """
+    weights = {
+        old: after[key] for key, old in before.items() if after.get(key, old) != old
+    }
+    state = {
+        slot.name: slot.name.replace(f"/{slot.weight}/", f"/{weights[slot.weight]}/", 1)
+        for slot in (slots if weights else ())
+        if slot.weight in weights
+    }
+    return weights | state
 
 
 def values_elsewhere(weights: Iterable[Weight], owner: Any) -> dict[str, Floats]:
