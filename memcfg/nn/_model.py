@@ -2430,15 +2430,18 @@ class Model(FixedAttributes, Configured):
 
     def _rename(self, name: str) -> None:
         """Change the name, and the name under which reports list the memory."""
-        self._require_no_own_steps("renamed")
-        if self._nested is not None:
-            self._nested.name = name
-        object.__setattr__(self, "name", name)
-        self._kind = None
-        del _owners[self._owner]
-        self._owner = name_owner(self, name)
-        if self._parts.network is not None:
-            self._renew()
+        with self._lock.turn():
+            self._lock.require_no_step()
+            self._lock.require_no_session(self._trained_elsewhere())
+            self._require_no_own_steps("renamed")
+            if self._nested is not None:
+                self._nested.name = name
+            object.__setattr__(self, "name", name)
+            self._kind = None
+            del _owners[self._owner]
+            self._owner = name_owner(self, name)
+            if self._parts.network is not None:
+                self._renew()
 
     def _require_no_own_steps(self, what: str) -> None:
         if self._own is not None:
