@@ -1437,6 +1437,11 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
             values differ from theirs.
         RuntimeError
             In a function or `call` that is traced, whose weights are its state.
+
+        Notes
+        -----
+        The weights have these values until the call ends, also for other threads: do
+        not train or call the layer in another thread meanwhile.
         """
         if _call.get() is not None or Variable.functions.is_tracing():
             raise RuntimeError(
@@ -1446,15 +1451,16 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         held = [*self.trainable_variables, *self.non_trainable_variables]
         given = [*trainable_variables, *non_trainable_variables]
         first = len(self.trainable_variables)
-        if not self.built or len(given) != len(held):
+        counts = first, len(held) - first
+        got = len(trainable_variables), len(non_trainable_variables)
+        if not self.built or counts != got:
             raise ValueError(
-                f"{self.name!r} has {first} trainable weights and {len(held) - first} "
-                f"others, and {len(trainable_variables)} and "
-                f"{len(non_trainable_variables)} values were given"
+                f"{self.name!r} has {counts[0]} trainable weights and {counts[1]} "
+                f"others, and {got[0]} and {got[1]} values were given"
                 + ("" if self.built else ": build it first, or call it on data")
             )
         before = [each.numpy() for each in held]
-        new = [np.array(each, np.float32) for each in given]
+        new = [np.array(x, own.dtype) for x, own in zip(given, held, strict=True)]
         for variable, value in zip(held, new, strict=True):
             if value.shape != variable.shape:
                 raise ValueError(
