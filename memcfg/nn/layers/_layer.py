@@ -2152,6 +2152,16 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         self._owner = weakref.ref(owner)
         self._values = {}
 
+    def _copied_values(self) -> dict[str, np.ndarray]:
+        """Return copies of the values of all weights by name, also of hidden ones."""
+        specs = self._weight_specs or ()
+        return {spec.name: self._read(index) for index, spec in enumerate(specs)}
+
+    def _take_back(self, values: Mapping[str, np.ndarray]) -> None:
+        """Hold the values again, when a model has let the layer go."""
+        self._owner = None
+        self._values = {**values}
+
     @property
     def _model(self) -> Any:
         """The model that holds the values, or None."""
