@@ -452,9 +452,9 @@ class Loss(FixedAttributes, Configured):
         ----------
         y_true, y_pred : SymbolicTensor
             The targets of a batch and the model's output, of the same shape unless
-            targets of another one are given. Axis 0 is the batch, of any size; where it
-            is moved, as in ``ops.transpose(y_pred)``, the call gets the whole batch,
-            which then does not run in micro-batches.
+            targets are given in arrays of another one. Axis 0 is the batch, of any
+            size; where it is moved, as in ``ops.transpose(y_pred)``, the call gets the
+            whole batch, which then does not run in micro-batches.
 
         Returns
         -------
