@@ -2470,7 +2470,8 @@ class Variable(FixedAttributes):
     index : int
         The index among the layer's weights.
     path : str
-        The name, after those of the enclosing layers.
+        The name, after those of the enclosing layers: the names that they have when
+        this object is made, as of each call of ``model.weights``.
     """
 
     __slots__ = ("_index", "_layer", "path")
