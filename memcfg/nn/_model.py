@@ -2901,7 +2901,7 @@ class Model(FixedAttributes, Configured):
         if compiled is not None:
             goals = compiled.goals  # a call of Python less in each step
             runs = self._has_own_steps or goals.updates_itself
-            runs = runs or (self._calls_itself and self._measures)
+            runs = runs or self._measures
             runs = runs or (goals.loss is None and self._is_stepped(compiled))
         else:
             predicts = type(self).predict_step is Model.predict_step
