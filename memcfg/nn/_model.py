@@ -2419,15 +2419,7 @@ class Model(FixedAttributes, Configured):
         assert before is not None
         assert session is not None
         values = session.known_values()
-        moved = {
-            old: network.names[key]
-            for key, old in before.names.items()
-            if network.names.get(key, old) != old
-        }
-        for slot in session.slots if moved else ():
-            if slot.weight in moved:
-                name = slot.name.replace(slot.weight, moved[slot.weight], 1)
-                moved[slot.name] = name
+        moved = moved_names(before.names, network.names, session.slots)
         return {moved.get(name, name): value for name, value in values.items()}
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -2438,15 +2430,18 @@ class Model(FixedAttributes, Configured):
 
     def _rename(self, name: str) -> None:
         """Change the name, and the name under which reports list the memory."""
-        self._require_no_own_steps("renamed")
-        if self._nested is not None:
-            self._nested.name = name
-        object.__setattr__(self, "name", name)
-        self._kind = None
-        del _owners[self._owner]
-        self._owner = name_owner(self, name)
-        if self._parts.network is not None:
-            self._renew()
+        with self._lock.turn():
+            self._lock.require_no_step()
+            self._lock.require_no_session(self._trained_elsewhere())
+            self._require_no_own_steps("renamed")
+            if self._nested is not None:
+                self._nested.name = name
+            object.__setattr__(self, "name", name)
+            self._kind = None
+            del _owners[self._owner]
+            self._owner = name_owner(self, name)
+            if self._parts.network is not None:
+                self._renew()
 
     def _require_no_own_steps(self, what: str) -> None:
         if self._own is not None:
@@ -2906,7 +2901,7 @@ class Model(FixedAttributes, Configured):
         if compiled is not None:
             goals = compiled.goals  # a call of Python less in each step
             runs = self._has_own_steps or goals.updates_itself
-            runs = runs or (self._calls_itself and self._measures)
+            runs = runs or self._measures
             runs = runs or (goals.loss is None and self._is_stepped(compiled))
         else:
             predicts = type(self).predict_step is Model.predict_step
@@ -3361,6 +3356,24 @@ def join_locks(owner: Any, others: Iterable[Any]) -> None:
                     each._lock = shared
                     if each._session is not None:
                         each._session.use_lock(shared)
+
+
+def moved_names(
+    before: Mapping[Any, str], after: Mapping[Any, str], slots: Iterable[Slot]
+) -> dict[str, str]:
+    """Return the new names of weights that were renamed, and of their state, by old.
+
+    The names of weights are by layer and name within the layer.
+    """
+    weights = {
+        old: after[key] for key, old in before.items() if after.get(key, old) != old
+    }
+    state = {
+        slot.name: slot.name.replace(f"/{slot.weight}/", f"/{weights[slot.weight]}/", 1)
+        for slot in (slots if weights else ())
+        if slot.weight in weights
+    }
+    return weights | state
 
 
 def values_elsewhere(weights: Iterable[Weight], owner: Any) -> dict[str, Floats]:

@@ -195,14 +195,15 @@ class Sequential(Model):
         if not self._stack:
             raise ValueError(f"{self.name!r} has no layers to remove")
         with self._lock.turn():
-            if self._session is not None:  # it holds the weights
-                self._session.retire()
-            layer = self._stack.pop()
+            layer = self._stack[-1]
+            held = [leaf for _, leaf in layer._leaves() if leaf._model is self]
+            values = [leaf._copied_values() for leaf in held]
             if self._ends is not None:
-                start, end = self._ends
-                before = symbolic(end, "outputs")[0][0].node.inputs
-                several = start if not self._stack else list(before)
-                self._ends = start, before[0] if len(before) == 1 else several
+                start = self._ends[0]
+                self._extend(start, start, self._stack[:-1])
+            self._stack.pop()
+            for leaf, own in zip(held, values, strict=True):
+                leaf._take_back(own)
             self._replace(self._parts._replace(config=None))
         removed: Layer = getattr(layer, "model", layer)
         return removed

@@ -452,9 +452,9 @@ class Loss(FixedAttributes, Configured):
         ----------
         y_true, y_pred : SymbolicTensor
             The targets of a batch and the model's output, of the same shape unless
-            targets of another one are given. Axis 0 is the batch, of any size; where it
-            is moved, as in ``ops.transpose(y_pred)``, the call gets the whole batch,
-            which then does not run in micro-batches.
+            targets are given in arrays of another one. Axis 0 is the batch, of any
+            size; where it is moved, as in ``ops.transpose(y_pred)``, the call gets the
+            whole batch, which then does not run in micro-batches.
 
         Returns
         -------
@@ -574,6 +574,13 @@ class Loss(FixedAttributes, Configured):
             Collects the ops.
         y_true, y_pred : int
             Ids of the targets of a batch and of the model's output.
+
+        Raises
+        ------
+        NotImplementedError
+            If it reads more of a batch than one sample at a time.
+        ValueError
+            If it cannot be computed of the whole batch either.
         """
         own = type(self).trace not in (Loss.trace, SparseCategoricalCrossentropy.trace)
         if not own and self.elements(builder, y_true, y_pred) is None:
@@ -584,7 +591,8 @@ class Loss(FixedAttributes, Configured):
                     if type(self).values is Loss.values
                     else self.values(builder, *given)
                 )
-            except ValueError as error:  # of the batch in another place
+            except ValueError as error:
+                self.values(builder, *given)  # raises what is no matter of the batch
                 raise NotImplementedError(
                     f"{self.name} compares the samples of a batch"
                 ) from error

@@ -347,6 +347,69 @@ class TestNames:
         assert [each.name for each in model.layers[1:]] == ["first", "last"]
         np.testing.assert_array_equal(model.predict(self.X, verbose=0), before)
 
+    def test_a_layer_that_was_called_on_arrays_keeps_its_weights(self):
+        layer = nn.Dense(2, name="before")
+        layer(self.X)
+        layer.set_weights([np.full((4, 2), 7, np.float32), np.ones(2, np.float32)])
+        layer.name = "after"
+        np.testing.assert_array_equal(layer(self.X), np.full((8, 2), 29))
+        np.testing.assert_array_equal(layer(self.X[:3]), np.full((3, 2), 29))
+
+    @pytest.mark.parametrize("closes", [False, True])
+    @pytest.mark.parametrize("of_a_model", [False, True])
+    def test_functions_keep_values_and_the_state_of_optimizers(
+        self, closes, of_a_model
+    ):
+        """Also if two layers change their names with each other."""
+
+        def trained(*, renames):
+            nn.set_random_seed(0)
+            first, second = nn.Dense(3, name="a"), nn.Dense(2, name="b")
+            chain = [nn.Input((4,)), first, second]
+            call = (
+                nn.Sequential(chain, name="chain")
+                if of_a_model
+                else (lambda x: second(first(x)))
+            )
+            optimizer = nn.Adam(0.1)
+
+            @mc.function
+            def step(x):
+                with mc.GradientTape() as tape:
+                    loss = nn.ops.mean((call(x) - 1) ** 2)
+                weights = [first.kernel, second.kernel]
+                optimizer.apply(tape.gradient(loss, weights), weights)
+                return loss
+
+            for _ in range(3):
+                step(self.X)
+            if renames:
+                first.name, second.name = "c", "a"
+                first.name = "b"
+            if closes:
+                step.close()
+            for rows in (8, 5, 8):
+                step(self.X[:rows])
+            tensors = {each.name for each in step.graph(self.X).tensors}
+            return tensors, [*first.get_weights(), *second.get_weights()]
+
+        _, wanted = trained(renames=False)
+        names, found = trained(renames=True)
+        for one, other in zip(found, wanted, strict=True):
+            np.testing.assert_array_equal(one, other)
+        owner = "chain/" * of_a_model
+        assert {f"adam/{owner}{each}/kernel/m" for each in "ab"} < names
+
+    def test_a_function_refuses_names_that_are_taken(self):
+        first, second = nn.Dense(4, name="a"), nn.Dense(2, name="b")
+        both = mc.function(lambda x: second(first(x)))
+        wanted = both(self.X)
+        first.name = "b"
+        with pytest.raises(ValueError, match="calls two layers named 'b'"):
+            both(self.X[:3])
+        first.name = "c"
+        np.testing.assert_array_equal(both(self.X[:3]), wanted[:3])
+
     def test_a_chain_grows_after_a_layer_was_renamed(self):
         model = nn.Sequential([nn.Input((4,)), nn.Dense(3, name="a")])
         model.layers[0].name = "b"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 from numpy.testing import assert_allclose, assert_array_equal
@@ -150,11 +152,15 @@ def test_a_layer_is_removed_from_the_end():
     x = np.ones((8, 3))
     model.fit(x, np.zeros((8, 2)), verbose=0)
     kept = model.layers[0].get_weights()
+    last = model.layers[1].get_weights()
     removed = model.pop()
     assert removed.units == 2
+    for one, other in zip(removed.get_weights(), last, strict=True):
+        assert_array_equal(one, other)
     assert model.output_shape == (None, 4)
     expected = x @ kept[0] + kept[1]
     assert_allclose(model.predict(x, verbose=0), expected, rtol=1e-5)
+    assert_allclose(removed(expected), expected @ last[0] + last[1], rtol=1e-5)
     model.add(layers.Dense(1))
     model.build()
     model.compile("sgd", "mse")
@@ -164,6 +170,29 @@ def test_a_layer_is_removed_from_the_end():
         model.pop()
     with pytest.raises(ValueError, match="no layers"):
         model.pop()
+
+
+@pytest.mark.parametrize("copies", [False, True])
+def test_what_is_left_gives_what_its_last_layer_gives(copies):
+    class Both(layers.Layer):
+        def call(self, x):
+            return {"double": 2 * x, "next": x + 1}
+
+    class Doubled(layers.Layer):
+        def call(self, parts):
+            return parts["double"]
+
+    model = nn.Sequential([nn.Input((3,)), Both(), Doubled()])
+    x = np.ones((2, 3), np.float32)
+    assert_allclose(model.predict(x, verbose=0), 2 * x)
+    if copies:
+        model = copy.deepcopy(model)
+    model.pop()
+    found = model.predict(x, verbose=0)
+    assert found.keys() == {"double", "next"}
+    assert_allclose(found["next"], 2 * x)
+    model.add(Doubled())
+    assert_allclose(model.predict(x, verbose=0), 2 * x)
 
 
 def test_samples_may_be_single_numbers():

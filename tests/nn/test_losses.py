@@ -518,6 +518,25 @@ def test_circles_are_of_a_whole_batch():
         losses.Circle().check_samples(builder, t, p)
 
 
+def test_errors_of_a_loss_are_not_taken_for_a_comparison_of_samples():
+    class Own(losses.Loss):
+        def __init__(self, compares):
+            super().__init__()
+            self.compares = compares
+
+        def call(self, y_true, y_pred):
+            if self.compares:
+                return mc.nn.ops.mean(y_pred @ mc.nn.ops.transpose(y_pred), axis=1)
+            raise ValueError("no weights for the classes")
+
+    builder = Builder("alone")
+    given = [builder.tensor(name, (4, 3), role="parameter") for name in "tp"]
+    with pytest.raises(NotImplementedError, match="own compares the samples"):
+        Own(True).check_samples(builder, *given)
+    with pytest.raises(ValueError, match="no weights for the classes"):
+        Own(False).check_samples(builder, *given)
+
+
 def sequences(seed=0, count=12, steps=5, classes=3):
     random = np.random.default_rng(seed)
     x = random.normal(size=(count, steps, 4)).astype("f4")

@@ -72,6 +72,30 @@ def test_the_same_bits_and_the_predicted_peak():
         assert report.measured_peak_bytes == model.memory_plan.peak_bytes
 
 
+def test_its_variables_are_told_apart():
+    class ByVariable(OwnAdam):
+        def update_step(self, gradient, variable, learning_rate):
+            m, v = self.momentums[0], self.velocities[0]
+            assert m != v
+            assert v not in [m, variable]
+            moved = {variable: 0.1, m: 2.0, v: 3.0}
+            assert len(moved) == 3
+            for each, by in moved.items():
+                self.assign_add(each, ops.ones_like(gradient) * by)
+
+    nn.set_random_seed(0)
+    dense = nn.Dense(2)
+    model = nn.Sequential([nn.Input((5,)), dense])
+    before = dense.kernel.numpy()
+    optimizer = ByVariable()
+    model.compile(optimizer, "mse")
+    model.fit(X, Y, batch_size=32, verbose=0)
+    np.testing.assert_allclose(dense.kernel.numpy(), before + 0.2, rtol=1e-5)
+    state = optimizer.get_state()
+    found = [value.max() for name, value in state.items() if name.endswith("velocity")]
+    assert found == [6, 6]
+
+
 def test_its_state_is_saved(tmp_path):
     model = trained(OwnAdam(0.01))
     state = model.optimizer.get_state()

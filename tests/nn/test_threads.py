@@ -228,6 +228,19 @@ def test_a_model_cannot_be_compiled_during_fit(in_fit, loss):
     assert model.optimizer is optimizer
 
 
+def test_a_model_is_not_renamed_during_fit(in_fit):
+    model, optimizer, _ = in_fit
+    before = model.name
+
+    def rename():
+        model.name = "renamed"
+
+    error = error_of(rename, model, optimizer)
+    assert isinstance(error, RuntimeError)
+    assert "being trained in another thread" in str(error)
+    assert model.name == before
+
+
 def test_many_fits_at_once(loss, rows):
     """One trains; those that come meanwhile are refused and change nothing."""
     model = build(loss)

@@ -389,6 +389,18 @@ def test_loading_keeps_the_optimizers_state(loss, rows, tmp_path):
 class TestStatelessCalls:
     """Calls with other values of the weights, which stay as they are."""
 
+    def test_values_have_the_dtypes_of_the_weights(self):
+        layer = nn.Normalization()
+        layer.adapt(np.ones((3, 4), np.float32))
+        before = layer.get_weights()
+        number = 2**24 + 1  # of samples; float32 has no such number
+        given = [np.zeros(4), np.full(4, 4), number]
+        result, after = layer.stateless_call([], given, np.ones((2, 4), np.float32))
+        np.testing.assert_allclose(result, np.full((2, 4), 0.5), rtol=1e-6)
+        assert (after[2].dtype, after[2]) == (np.int32, number)
+        for one, other in zip(before, layer.get_weights(), strict=True):
+            np.testing.assert_array_equal(one, other)
+
     def test_what_is_refused_leaves_the_weights(self):
         layer = nn.Dense(2)
         x = np.ones((3, 4), np.float32)
@@ -399,6 +411,8 @@ class TestStatelessCalls:
         kernel, bias = np.zeros((4, 2)), np.zeros(2)
         with pytest.raises(ValueError, match="has 2 trainable weights and 0 others"):
             layer.stateless_call([kernel], [], x)
+        with pytest.raises(ValueError, match="and 1 and 1 values were given"):
+            layer.stateless_call([kernel], [bias], x)
         with pytest.raises(ValueError, match=r"must have shape \(2,\), got \(3,\)"):
             layer.stateless_call([kernel, np.zeros(3)], [], x)
         with pytest.raises(ValueError, match=r"cannot take|would need"):

@@ -143,7 +143,8 @@ def make_spec(
     names = {(each.layer, each.spec_name): each for each in weights}
     by_optimizer: dict[Optimizer, dict[Weight, None]] = {}
     for each in () if known is None else known.optimizers:
-        by_optimizer[each.optimizer] = dict.fromkeys(each.weights)
+        keys = [(weight.layer, weight.spec_name) for weight in each.weights]
+        by_optimizer[each.optimizer] = {names[k]: None for k in keys if k in names}
     for calls in programs:
         for update in calls.updates:
             if update.optimizer is not None:

@@ -12,6 +12,7 @@ from memcfg._core import Lock
 from memcfg.graph import for_device
 from memcfg.nn._model import (
     join_locks,
+    moved_names,
     name_owner,
     require_values,
     state_elsewhere,
@@ -228,6 +229,7 @@ class FunctionState:
                 kept.pop(next(iter(kept)))
             spec = self._spec_of(kept.values())
             self._check_names(spec)
+            self._rename(spec)
             self._take_over(spec)
             graphs = {label: self._trace(spec, each) for label, each in kept.items()}
             self._ready.clear()  # views would keep the arena from growing
@@ -319,6 +321,21 @@ class FunctionState:
         for each in spec.optimizers:
             if not self._may_take(each.optimizer._holder()):
                 each.optimizer._check_free(self)
+
+    def _rename(self, spec: FunctionSpec) -> None:
+        """Keep the values of weights whose layers were renamed, and their state."""
+        before, known = (
+            {key: each.name for key, each in self._names.items()},
+            self._spec,
+        )
+        after = {(each.layer, each.spec_name): each.name for each in spec.weights}
+        moved = moved_names(before, after, () if known is None else known.slots)
+        if not moved:
+            return
+        self.close()  # the programs have the old names
+        self._on_host = {moved.get(n, n): each for n, each in self._on_host.items()}
+        self._spec = make_spec(self.name, (), known)
+        self._names = {(w.layer, w.spec_name): w for w in self._spec.weights}
 
     def _take_over(self, spec: FunctionSpec) -> None:
         """Become the owner of the weights, with the values of those before."""

@@ -1437,6 +1437,11 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
             values differ from theirs.
         RuntimeError
             In a function or `call` that is traced, whose weights are its state.
+
+        Notes
+        -----
+        The weights have these values until the call ends, also for other threads: do
+        not train or call the layer in another thread meanwhile.
         """
         if _call.get() is not None or Variable.functions.is_tracing():
             raise RuntimeError(
@@ -1446,15 +1451,16 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         held = [*self.trainable_variables, *self.non_trainable_variables]
         given = [*trainable_variables, *non_trainable_variables]
         first = len(self.trainable_variables)
-        if not self.built or len(given) != len(held):
+        counts = first, len(held) - first
+        got = len(trainable_variables), len(non_trainable_variables)
+        if not self.built or counts != got:
             raise ValueError(
-                f"{self.name!r} has {first} trainable weights and {len(held) - first} "
-                f"others, and {len(trainable_variables)} and "
-                f"{len(non_trainable_variables)} values were given"
+                f"{self.name!r} has {counts[0]} trainable weights and {counts[1]} "
+                f"others, and {got[0]} and {got[1]} values were given"
                 + ("" if self.built else ": build it first, or call it on data")
             )
         before = [each.numpy() for each in held]
-        new = [np.array(each, np.float32) for each in given]
+        new = [np.array(x, own.dtype) for x, own in zip(given, held, strict=True)]
         for variable, value in zip(held, new, strict=True):
             if value.shape != variable.shape:
                 raise ValueError(
@@ -2146,6 +2152,16 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         self._owner = weakref.ref(owner)
         self._values = {}
 
+    def _copied_values(self) -> dict[str, np.ndarray]:
+        """Return copies of the values of all weights by name, also of hidden ones."""
+        specs = self._weight_specs or ()
+        return {spec.name: self._read(index) for index, spec in enumerate(specs)}
+
+    def _take_back(self, values: Mapping[str, np.ndarray]) -> None:
+        """Hold the values again, when a model has let the layer go."""
+        self._owner = None
+        self._values = {**values}
+
     @property
     def _model(self) -> Any:
         """The model that holds the values, or None."""
@@ -2454,7 +2470,8 @@ class Variable(FixedAttributes):
     index : int
         The index among the layer's weights.
     path : str
-        The name, after those of the enclosing layers.
+        The name, after those of the enclosing layers: the names that they have when
+        this object is made, as of each call of ``model.weights``.
     """
 
     __slots__ = ("_index", "_layer", "path")

@@ -52,7 +52,8 @@ class HeldVariable(Variable):
     def __init__(
         self, name: str, shape: tuple[int, ...], first: float = 0.0, symbol: Any = None
     ) -> None:
-        super().__init__(None, 0, name)  # type: ignore[arg-type]
+        of_itself: Any = object()  # in the place of a layer: it equals no other
+        super().__init__(of_itself, 0, name)
         self.of = WeightSpec(name, shape, None)  # type: ignore[arg-type]
         self.first = first
         self._symbol = symbol
