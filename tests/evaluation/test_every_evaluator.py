@@ -203,6 +203,7 @@ def test_documents_that_are_wrong_are_format_errors():
         (changed(text, kind="Nothing"), "'Nothing' is no Evaluator"),
         (changed(text, settings={"num_classes": 0}), "wrong settings"),
         (changed(text, settings={"unknown": 0}), "wrong settings"),
+        (changed(exact, settings={"spill_to": "."}), "'spill_to' is none of them"),
         (changed(text, state={}), "has confusion, not"),
         (changed(text, state={"confusion": [[1, 2]]}), "a list of length 2"),
         (changed(text, state={"confusion": [[1, 2], [3, "x"]]}), "hold numbers"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import warnings
 
@@ -248,6 +249,55 @@ def test_scores_that_do_not_fit_are_spilled_to_a_file(tmp_path):
         spilled.to_json()
     spilled.reset()
     assert spilled.spilled_bytes == 0
+
+
+def test_where_scores_are_spilled_is_no_part_of_merging_and_json(tmp_path):
+    """Each process has a folder of its own, which others need not have."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    one, two = ROC(spill_to=first), ROC(spill_to=second)
+    one.eval([0, 1, 1], [0.2, 0.1, 0.7])
+    two.eval([0, 1], [0.3, 0.4])
+    text = one.to_json()
+    assert str(tmp_path) not in text
+    first.rmdir()
+    read = ROC.from_json(text)
+    assert read.to_json() == pickle.loads(pickle.dumps(one)).to_json() == text
+    two.merge(read)
+    assert two.count == 5
+    assert two.new_instance().to_json() == ROC().to_json()
+    assert str(second) in repr(two.new_instance())
+
+
+@pytest.mark.parametrize("make", [ROC, ROCMultiClass])
+def test_parts_of_spilled_scores_merge_to_the_same_curve(make, tmp_path):
+    """Workers of other processes send them, and none is larger than the limit."""
+    rng = np.random.default_rng(12)
+    options = {"byte_limit": "16KiB"}
+    whole, small = make(), make(**options, spill_to=tmp_path)
+    for _ in range(4):
+        labels, outputs = rng.integers(0, 2, 200), rng.dirichlet(np.ones(2), 200)
+        weights = rng.integers(1, 4, 200)
+        given = outputs if make is ROCMultiClass else outputs[:, 1]
+        for each in (whole, small):
+            each.eval(labels, given, sample_weight=weights)
+    assert small.spilled_bytes > 0
+    parts = [pickle.dumps(each) for each in small._parts()]
+    assert len(parts) > 4
+    merged = make(**options, spill_to=tmp_path)
+    for each in map(pickle.loads, parts):
+        assert each.spilled_bytes == 0
+        assert 0 < each.state_bytes <= 16384
+        merged.merge(each)
+    assert merged.count == 800
+    assert merged.stats() == small.stats()
+    for name in make.metrics:
+        expected = pytest.approx(whole.get_value(name), abs=EXACT)
+        assert merged.get_value(name) == expected
+        assert small.get_value(name) == expected
+    (same,) = whole._parts()
+    assert same is whole
 
 
 def test_scores_that_do_not_fit_are_refused_with_numbers_and_ways_out():
