@@ -66,6 +66,12 @@ def test_it_keeps_the_accuracy_within_a_limit(digits, trained, tmp_path):
     assert pruned.nbytes > shared.nbytes > coded.nbytes == small.nbytes
     assert given.train_peak > pruned.train_peak > shared.train_peak
     assert all(each.seconds > 0 and each.predict_peak > 0 for each in report.stages)
+    assert given.predict_peak == pruned.predict_peak == shared.predict_peak
+    streamed = small.streamed()
+    planned = streamed.plan(32, program="predict").peak_bytes
+    streamed.close()
+    assert coded.predict_peak == planned != shared.predict_peak
+    assert coded.train_peak == shared.train_peak
     assert all(len(line) <= 80 for line in str(report).splitlines())
     small.save(tmp_path / "a.mcz")
     assert (tmp_path / "a.mcz").stat().st_size == small.nbytes
