@@ -8,7 +8,7 @@ import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
@@ -162,6 +162,46 @@ def test_classes_against_the_others_are_separate_rocs(steps):
         hot = np.eye(3)[labels]
         assert several.calculate_average_auc() == pytest.approx(
             sk.roc_auc_score(hot, outputs), abs=EXACT
+        )
+
+
+@settings(max_examples=60)
+@given(
+    rows=st.integers(1, 30),
+    classes=st.integers(2, 5),
+    present=st.integers(1, 5),
+    levels=st.integers(1, 8),
+    weighted=st.booleans(),
+    seed=st.integers(0, 999),
+)
+def test_areas_of_classes_and_outputs_are_those_of_scikit_learn(
+    rows, classes, present, levels, weighted, seed
+):
+    """With ties, weights, some of 0, and classes that no row has."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, min(present, classes), rows)
+    hot = np.eye(classes)[labels]
+    scores = rng.integers(0, levels + 1, (rows, classes)) / levels
+    weights = rng.integers(0, 4, rows) if weighted else np.ones(rows)
+    each, one = ROCBinary(), ROCMultiClass()
+    given_weights = weights if weighted else None
+    each.eval(hot, scores, sample_weight=given_weights)
+    one.eval(labels, scores, sample_weight=given_weights)
+    areas = []
+    for i in range(classes):
+        total, positive = weights.sum(), weights[labels == i].sum()
+        if 0 < positive < total:
+            expected = sk.roc_auc_score(hot[:, i], scores[:, i], sample_weight=weights)
+            areas.append(expected)
+        else:
+            expected = np.nan
+        for roc in (each, one):
+            assert roc.calculate_auc(i) == pytest.approx(
+                expected, abs=EXACT, nan_ok=True
+            )
+    for roc in (each, one):
+        assert roc.calculate_average_auc() == pytest.approx(
+            np.mean(areas) if areas else np.nan, abs=EXACT, nan_ok=True
         )
 
 
