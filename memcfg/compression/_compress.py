@@ -308,10 +308,9 @@ class _Run:
     def coded(self, model: Model, accuracy: float) -> CompressedModel:
         """Code a model, and attach the report."""
         plain = strip(model)
+        model.close()
         result = self._file(plain, self.coder)
         codes = {each.name: each.nbytes for each in result.weights}
-        last = self.stages[-1]
-        self.stages.append(last._replace(name="coded", nbytes=result.nbytes))
         rows = []
         for weight in compressible(plain, "compress").values():
             value = plain._read_weight(weight.layer, weight.spec_name)
@@ -325,8 +324,17 @@ class _Run:
                     codes[weight.key],
                 )
             )
+        plain.close()
+        streamed = result.streamed()
+        last = self.stages[-1]._replace(
+            name="coded",
+            nbytes=result.nbytes,
+            seconds=self._seconds(streamed.predict_on_batch),
+            predict_peak=streamed.plan(self.batch_size, program="predict").peak_bytes,
+        )
+        streamed.close()
+        self.stages.append(last)
         result._report = Report(self.metric, self.batch_size, self.stages, rows)
-        model.close()
         return result
 
     def _file(self, plain: Model, coder: str) -> CompressedModel:

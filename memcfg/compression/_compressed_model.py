@@ -90,7 +90,8 @@ class CompressedModel:
     ------
     TypeError, ValueError
         If a setting names no weight or a weight that is not float32, or an argument is
-        wrong; or the model has parts that cannot be described, as in `Model.save`.
+        wrong; or the model has parts that cannot be described, as in `Model.save`, or
+        its description and the list of sections take more than 16 MiB.
     RuntimeError
         If the shapes of the model are not known.
     MissingDependencyError

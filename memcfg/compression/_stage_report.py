@@ -27,11 +27,14 @@ class Stage(NamedTuple):
     accuracy : float
         What must not fall, as `evaluate` measures it.
     seconds : float
-        The median time of a batch of predictions.
+        The median time of a batch of predictions: of the coded model by `streamed`,
+        which decodes the file in each step, of others by a plain copy as of `strip`.
     predict_peak : int
-        The bytes of memory in a step of `predict`, as planned.
+        The bytes of memory in a step of `predict` of the same, as planned. Plain copies
+        have equal ones.
     train_peak : int
-        The bytes of memory in a step of training at this stage, as planned.
+        The bytes of memory in a step of training at this stage, as planned; of the
+        coded model, which is not trained, those of the shared one.
     """
 
     name: str

@@ -72,7 +72,7 @@ class Evaluator:
     _kinds: ClassVar[dict[str, type[Evaluator]]] = {}
 
     def __init__(self, **settings: Any) -> None:
-        self._settings = settings  # the arguments that make an equal one
+        self._settings = settings  # the arguments that make an equal one elsewhere
         self._columns: int | None = None  # outputs of a prediction
         self._count = 0
         self._weighted = False
@@ -150,7 +150,8 @@ class Evaluator:
         Parameters
         ----------
         other : Evaluator
-            Such as that of another worker. It stays as it is.
+            Such as that of another worker. It stays as it is. Both may spill to other
+            folders.
 
         Raises
         ------
@@ -193,7 +194,7 @@ class Evaluator:
         Evaluator
             Of the same class.
         """
-        return type(self)(**self._settings)
+        return type(self)(**self._settings, **self._local())
 
     @property
     def count(self) -> int:
@@ -298,6 +299,8 @@ class Evaluator:
             result = made(**fields["settings"])
         except (TypeError, ValueError) as error:
             raise FormatError(f"{kind}: wrong settings: {error}") from error
+        for name in fields["settings"].keys() - result._settings.keys():
+            raise FormatError(f"{kind}: wrong settings: {name!r} is none of them")
         columns = fields["columns"]
         if columns is not None:
             try:
@@ -316,7 +319,8 @@ class Evaluator:
 
     def __repr__(self) -> str:
         """Return the class, its arguments and how much it has seen."""
-        shown = ", ".join(f"{k}={v!r}" for k, v in self._settings.items())
+        given = self._settings | self._local()
+        shown = ", ".join(f"{k}={v!r}" for k, v in given.items())
         return f"<{self._name}({shown}): {self._count} rows, {self.state_bytes} bytes>"
 
     def _repr_html_(self) -> str:
@@ -331,7 +335,15 @@ class Evaluator:
         """Return drawings for a notebook, as HTML."""
         return ""
 
+    def _parts(self) -> Iterator[Self]:
+        """Yield evaluators that merge to this one, each with JSON of bounded length."""
+        yield self
+
     # What a subclass defines
+
+    def _local(self) -> dict[str, Any]:
+        """Return arguments that hold in this process alone, such as folders."""
+        return {}
 
     @property
     def _name(self) -> str:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import pickle
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
 from functools import partial
-from itertools import islice
+from itertools import islice, zip_longest
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from memcfg.data import Dataset
 from memcfg.errors import CommunicationError
+from memcfg.evaluation import Evaluator
 from memcfg.nn._argument_checks import integer
 from memcfg.nn.inputs._reading import is_arrays
 from memcfg.nn.inputs._stream_source import StreamSource
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from memcfg.memory import Resource
     from memcfg.nn import Model
     from memcfg.nn.inputs._batches import Batch
+    from memcfg.ops import Communicator
     from memcfg.parallel._members import Member, Members
 
 __all__ = ["batches_of", "evaluate"]
@@ -54,8 +57,19 @@ def evaluate(
 
     In each round all ranks run a batch at the same time, so that they can gather
     weights together. An error in the data, or of an evaluator, is raised on all ranks
-    in the next round, and the group goes on.
+    in the next round, and the group goes on. Evaluators change when all have merged.
     """
+    total = _evaluated(model, members, batches, evaluations)
+    _merge(evaluations, total)  # what ranks have seen is gone
+
+
+def _evaluated(
+    model: Model,
+    members: Members,
+    batches: Iterator[Any],
+    evaluations: Sequence[Any],
+) -> Any:
+    """Return evaluators of the same arguments that have seen the batches."""
     pool = model._pool()  # threads of members do not take the model's lock
     shares = [_Share(pool, each, _renewed(evaluations)) for each in members.all]
     goes_on = True
@@ -64,12 +78,57 @@ def evaluate(
         goes_on = members.call(partial(_run, shares, row))[0]
         for each in shares:
             each.check()
-    own = [each.evaluations for each in shares]
-    seen = own
-    if len(own) < members.size:  # of other processes, too
-        seen = members.lead.communicator.exchange(own[0])
-    for each in seen:
-        _merge(evaluations, each)
+    total = _renewed(evaluations)
+    if len(shares) < members.size:  # there are other processes, too
+        communicator = members.lead.communicator
+        _merge_processes(total, shares[0].evaluations, communicator)
+    else:
+        for each in shares:
+            _merge(total, each.evaluations)
+    return total
+
+
+def _merge_processes(total: Any, own: Any, communicator: Communicator) -> None:
+    """Merge what the evaluators of all processes have seen, a part of each at a time.
+
+    What a rank cannot send, or merge, is raised on all ranks.
+    """
+    into = [*_each(total)]
+    parts = zip_longest(*map(_parts, _each(own)))
+    error: Exception | None = None
+    while True:
+        data = None
+        try:
+            row = None if error else next(parts, None)
+            data = None if row is None else pickle.dumps(row)
+        except Exception as raised:
+            error = raised
+        shown = None if error is None else _shown(error)
+        said = communicator.exchange((data, shown))
+        _check(error, communicator.rank, [each for _, each in said])
+        if not any(data for data, _ in said):
+            return
+        try:
+            for data, _ in said:
+                _merge_parts(into, None if data is None else pickle.loads(data))
+        except Exception as raised:
+            error = raised
+
+
+def _merge_parts(into: Sequence[Any], row: Sequence[Any] | None) -> None:
+    """Merge the next part of each evaluator of a rank, where there is one."""
+    if row is None:
+        return
+    if len(row) != len(into):
+        raise ValueError(f"ranks pass other evaluators: {len(row)}, not {len(into)}")
+    for target, part in zip(into, row, strict=True):
+        if part is not None:
+            target.merge(part)
+
+
+def _parts(evaluator: Any) -> Iterator[Any]:
+    """Return what is sent of an evaluator, one after another."""
+    return evaluator._parts() if isinstance(evaluator, Evaluator) else iter([evaluator])
 
 
 def _next_row(batches: Iterator[Any], size: int) -> list[Any] | Exception:
@@ -125,12 +184,7 @@ class _Share:
     def check(self) -> None:
         """Raise an error that all ranks know of: this one's, or another's."""
         counts = [count for count, _ in self._said]
-        errors = {i: error for i, (_, error) in enumerate(self._said) if error}
-        if self._error is not None and self.rank in errors:
-            raise self._error
-        if errors:
-            rank = min(errors)
-            raise CommunicationError(f"rank {rank} failed: {errors[rank]}", [*errors])
+        _check(self._error, self.rank, [error for _, error in self._said])
         if len({*counts}) > 1:
             raise ValueError(
                 f"ranks have other numbers of batches, {counts} in the last round: "
@@ -153,6 +207,16 @@ class _Share:
         return next(stack.enter_context(closing(source.begin())))
 
 
+def _check(own: Exception | None, rank: int, said: Sequence[str | None]) -> None:
+    """Raise this rank's error if the others know of it, or that of another rank."""
+    errors = {i: error for i, error in enumerate(said) if error}
+    if own is not None and rank in errors:
+        raise own
+    if errors:
+        first = min(errors)
+        raise CommunicationError(f"rank {first} failed: {errors[first]}", [*errors])
+
+
 def _shown(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
@@ -173,11 +237,16 @@ def _renewed(given: Any) -> Any:
 
 def _merge(given: Any, seen: Any) -> None:
     """Add what evaluators have seen to those of the same place."""
+    for each, other in zip(_each(given), _each(seen), strict=True):
+        each.merge(other)
+
+
+def _each(given: Any) -> Iterator[Any]:
+    """Yield the evaluators of a structure, of mappings in the order of their keys."""
     if isinstance(given, Mapping):
-        for key, each in given.items():
-            _merge(each, seen[key])
-    elif isinstance(given, list | tuple):
-        for each, other in zip(given, seen, strict=True):
-            _merge(each, other)
+        given = [given[key] for key in sorted(given, key=str)]
+    if isinstance(given, list | tuple):
+        for each in given:
+            yield from _each(each)
     else:
-        given.merge(seen)
+        yield given

@@ -8,7 +8,14 @@ import numpy as np
 import pytest
 
 import memcfg as mc
-from memcfg.compression import compress, load, sensitivity
+from memcfg.compression import (
+    compress,
+    load,
+    quantize,
+    quantize_by_rate,
+    sensitivity,
+    share_weights,
+)
 
 nn = mc.nn
 
@@ -66,6 +73,12 @@ def test_it_keeps_the_accuracy_within_a_limit(digits, trained, tmp_path):
     assert pruned.nbytes > shared.nbytes > coded.nbytes == small.nbytes
     assert given.train_peak > pruned.train_peak > shared.train_peak
     assert all(each.seconds > 0 and each.predict_peak > 0 for each in report.stages)
+    assert given.predict_peak == pruned.predict_peak == shared.predict_peak
+    streamed = small.streamed()
+    planned = streamed.plan(32, program="predict").peak_bytes
+    streamed.close()
+    assert coded.predict_peak == planned != shared.predict_peak
+    assert coded.train_peak == shared.train_peak
     assert all(len(line) <= 80 for line in str(report).splitlines())
     small.save(tmp_path / "a.mcz")
     assert (tmp_path / "a.mcz").stat().st_size == small.nbytes
@@ -99,6 +112,41 @@ def test_what_is_given_is_used(digits, trained):
     assert (one.kept, other.kept) == (np.ceil(0.3 * 4096), np.ceil(0.3 * 640))
     assert one.values <= 8
     assert other.values <= 16
+
+
+@pytest.mark.parametrize(
+    "stage", [share_weights, quantize_by_rate, quantize], ids=lambda s: s.__name__
+)
+def test_a_stage_alone_is_made_and_trained_within_a_limit(stage):
+    """That of its own plan; a byte fewer than its smallest limit is refused."""
+    nn.set_random_seed(0)
+    model = nn.Sequential([nn.Input((200,)), nn.Dense(100), nn.Dense(10)])
+    model.compile("adam", "mse", on_oom="raise")
+    staged = stage(model)
+    limit = staged.plan(8).peak_bytes
+    with pytest.raises(mc.errors.InfeasiblePlanError) as refused:
+        staged.plan(8, 1000)
+    smallest = refused.value.smallest_limit_bytes
+    staged.close()
+    model.close()
+    assert smallest <= limit
+    rng = np.random.default_rng(0)
+    x, y = rng.random((16, 200), np.float32), rng.random((16, 10), np.float32)
+    mc.config.set_memory_limit("CPU:0", max(limit, 4 * model.count_params()))
+    staged = stage(model)
+    model.close()
+    before = staged.get_weights()
+    mc.config.set_memory_limit("CPU:0", limit)
+    mc.config.reset_memory_stats("CPU:0")
+    staged.fit(x, y, batch_size=8, epochs=2, verbose=0)
+    assert mc.config.get_memory_info("CPU:0")["peak"] <= limit
+    assert not all(map(np.array_equal, staged.get_weights(), before))
+    report = staged.memory_report(verify=True)
+    assert report.predicted_peak_bytes == report.measured_peak_bytes == limit
+    staged.close()
+    mc.config.set_memory_limit("CPU:0", smallest - 1)
+    with pytest.raises(mc.errors.InfeasiblePlanError):
+        staged.fit(x, y, batch_size=8, verbose=0)
 
 
 @pytest.mark.parametrize("form", ["list", "iterator"])

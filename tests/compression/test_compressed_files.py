@@ -6,6 +6,7 @@ import contextlib
 import copy
 import json
 import struct
+import tracemalloc
 import zlib
 
 import numpy as np
@@ -193,7 +194,8 @@ def test_files_that_lie_with_right_checksums_are_refused(saved, tmp_path):
     refused("coded and not float32", dtype="int32")
     refused("lacks bytes, or has too many", codec="plain")
     refused("lacks sections, or has too many", columns=100)
-    refused("no such columns", shape=[2**62], columns=1)
+    refused("lacks sections, or has too many", shape=[2**62], columns=1)
+    refused("columns and no axis", shape=[], columns=1)
     refused("should be positive", columns=0)
     refused("unknown key", more=1)
     refused("two weights have one key", key="dense/bias")
@@ -470,12 +472,51 @@ def test_any_header_is_read_or_refused(coded, data):
         compression.load(path).model()
 
 
-def test_a_header_that_unpacks_without_end_is_refused(tmp_path):
-    bomb = zlib.compress(b" " * (2**26 + 1))
+def peak_of_refusal(path, words):
+    """Load a file that is refused; return the most bytes of Python meanwhile."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError, match=words):
+            compression.load(path)
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [b" " * (2**26 + 1), b"[" + b"[]," * (2**22 // 3) + b"0]"],
+    ids=["spaces", "lists"],
+)
+def test_a_header_that_unpacks_without_end_is_refused(text, tmp_path):
+    """It may unpack to 64 bytes for each of its own, and no more are unpacked."""
+    bomb = zlib.compress(text, 9)
     start = b"\x89mcz\r\n\x1a\n" + struct.pack("<II", len(bomb), crc32c(bomb))
     (tmp_path / "a.mcz").write_bytes(start + bomb)
-    with pytest.raises(FormatError, match="too long"):
-        compression.load(tmp_path / "a.mcz")
+    assert len(text) > 900 * len(bomb)
+    assert peak_of_refusal(tmp_path / "a.mcz", "too long") < 2**18 + 200 * len(bomb)
+
+
+def test_a_weight_of_columns_without_end_is_refused(tmp_path):
+    path = tmp_path / "a.mcz"
+    CompressedModel(network()).save(path)
+    document, sections = parts_of(path)
+    document["weights"][0] |= {"shape": [2**26], "columns": 1}
+    path.write_bytes(with_parts(document, sections))
+    assert peak_of_refusal(path, "lacks sections") < 2**20
+
+
+def test_a_header_that_zlib_packs_too_well_is_stored_as_it_is(tmp_path):
+    name = "a" * 100_000
+    nn.set_random_seed(0)
+    model = nn.Sequential([nn.Input((3,)), nn.Dense(2, name=name)])
+    CompressedModel(model).save(tmp_path / "a.mcz")
+    loaded = compression.load(tmp_path / "a.mcz")
+    assert loaded.header_bytes > 3 * len(name)
+    assert loaded.model().layers[-1].name == name
+    model = nn.Sequential([nn.Input((3,)), nn.Dense(2, name=60 * name)])
+    with pytest.raises(ValueError, match=r"bytes of JSON, .* at most 16777216: pass"):
+        CompressedModel(model)
 
 
 def test_arguments_are_checked(saved, tmp_path):

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from machine import get_num_threads, set_num_threads
 
+import memcfg as mc
 from memcfg import compression, config, models, nn
 from memcfg.compression import Coding, CompressedModel
 from memcfg.errors import FormatError, InfeasiblePlanError
@@ -101,6 +102,28 @@ def test_outputs_have_the_bits_of_the_decoded_model(build, on_disk, tmp_path):
     for one, other in zip(model.weights, streamed.weights, strict=True):
         np.testing.assert_array_equal(one.numpy(), other.numpy())
     small.close()
+
+
+@pytest.mark.parametrize("build", [dense, convolutions])
+@pytest.mark.parametrize(
+    "policy", ["keep_all", "share", "look_ahead", "auto", "out_of_core"]
+)
+def test_every_policy_has_the_same_bits_and_its_predicted_peak(policy, build):
+    small = CompressedModel(build(), section_bytes="128KiB")
+    decoded = small.model()
+    x = inputs(decoded, 5)
+    expected = decoded.predict(x, verbose=0)
+    decoded.close()
+    streamed = small.streamed()
+    streamed.compile(memory=getattr(mc.plan, policy)())
+    np.testing.assert_array_equal(streamed.predict(x, verbose=0), expected)
+    report = streamed.memory_report(verify=True)
+    planned = streamed.plan(5, program="predict").peak_bytes
+    assert planned == report.predicted_peak_bytes == report.measured_peak_bytes
+    streamed.compile(memory=mc.plan.share())
+    least = streamed.plan(5, program="predict").peak_bytes
+    assert planned > 1.2 * least if policy == "keep_all" else planned >= least
+    streamed.close()
 
 
 def test_the_next_section_is_read_beside_the_product_with_the_last():

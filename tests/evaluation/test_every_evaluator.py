@@ -89,6 +89,39 @@ def test_merging_and_json_equal_a_single_pass(kind, sizes, weighted, seed):
 
 
 @pytest.mark.parametrize("kind", NAMES)
+@settings(max_examples=15)
+@given(
+    samples=st.integers(1, 5),
+    steps=st.integers(1, 6),
+    kept=st.floats(0, 1),
+    weighted=st.booleans(),
+    seed=st.integers(0, 999),
+)
+def test_time_series_with_a_mask_are_the_rows_that_are_left(
+    kind, samples, steps, kept, weighted, seed
+):
+    """What is masked may be anything."""
+    rng = np.random.default_rng(seed)
+    labels, outputs, weights = batch(kind, samples * steps, rng, weighted)
+    mask = rng.random(samples * steps) < kept
+    series, rows = MAKERS[kind](), MAKERS[kind]()
+    left = None if weights is None else weights[mask]
+    rows.eval(labels[mask], outputs[mask], sample_weight=left)
+    hidden = mask.reshape(-1, *[1] * (outputs.ndim - 1))
+    series.eval(
+        np.where(hidden, labels, np.nan).reshape(samples, steps, -1),
+        np.where(hidden, outputs, np.nan).reshape(samples, steps, -1),
+        mask.reshape(samples, steps),
+        sample_weight=None if weights is None else weights.reshape(samples, steps),
+    )
+    assert series.count == rows.count == mask.sum()
+    assert series.state_bytes == rows.state_bytes
+    if mask.any():
+        np.testing.assert_allclose(numbers(series), numbers(rows), atol=1e-12)
+        assert series.stats() == rows.stats()
+
+
+@pytest.mark.parametrize("kind", NAMES)
 def test_an_empty_one_merges_both_ways(kind):
     rng = np.random.default_rng(0)
     full = MAKERS[kind]()
@@ -203,6 +236,7 @@ def test_documents_that_are_wrong_are_format_errors():
         (changed(text, kind="Nothing"), "'Nothing' is no Evaluator"),
         (changed(text, settings={"num_classes": 0}), "wrong settings"),
         (changed(text, settings={"unknown": 0}), "wrong settings"),
+        (changed(exact, settings={"spill_to": "."}), "'spill_to' is none of them"),
         (changed(text, state={}), "has confusion, not"),
         (changed(text, state={"confusion": [[1, 2]]}), "a list of length 2"),
         (changed(text, state={"confusion": [[1, 2], [3, "x"]]}), "hold numbers"),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
@@ -10,7 +12,10 @@ from memcfg import nn
 from memcfg.evaluation import (
     ROC,
     Evaluation,
+    EvaluationBinary,
+    EvaluationCalibration,
     RegressionEvaluation,
+    ROCBinary,
     ROCMultiClass,
 )
 
@@ -231,6 +236,34 @@ def test_a_batch_in_parts_is_evaluated_as_a_whole():
     with pytest.warns(mc.errors.FallbackWarning, match="predict, batch 64"):
         model.do_evaluation((x, y), again, batch_size=64)
     assert again.to_json() == free.to_json()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        partial(Evaluation, 3, top_n=2),
+        partial(EvaluationBinary, 3),
+        partial(EvaluationCalibration, 5, 7),
+        RegressionEvaluation,
+        partial(ROCBinary, 50),
+        partial(ROCMultiClass, 50),
+    ],
+    ids=lambda make: getattr(make, "func", make).__name__,
+)
+def test_ten_times_as_many_rows_have_the_same_peak(make):
+    rng = np.random.default_rng(4)
+    x, y = rng.random((1280, 6), np.float32), np.eye(3)[rng.integers(0, 3, 1280)]
+    model = classifier()
+    peaks, counts = [], []
+    for rows in (128, 1280):
+        mc.config.reset_memory_stats("CPU:0")
+        found = model.do_evaluation((x[:rows], y[:rows]), make(), batch_size=32)
+        peaks.append(mc.config.get_memory_info("CPU:0")["peak"])
+        counts.append(found.count)
+        del found
+        model.close()
+    assert counts == [128, 1280]
+    assert peaks[0] == peaks[1] > 0
 
 
 class OwnSteps(nn.Model):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import pickle
 import re
 import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
@@ -164,6 +165,46 @@ def test_classes_against_the_others_are_separate_rocs(steps):
         )
 
 
+@settings(max_examples=60)
+@given(
+    rows=st.integers(1, 30),
+    classes=st.integers(2, 5),
+    present=st.integers(1, 5),
+    levels=st.integers(1, 8),
+    weighted=st.booleans(),
+    seed=st.integers(0, 999),
+)
+def test_areas_of_classes_and_outputs_are_those_of_scikit_learn(
+    rows, classes, present, levels, weighted, seed
+):
+    """With ties, weights, some of 0, and classes that no row has."""
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, min(present, classes), rows)
+    hot = np.eye(classes)[labels]
+    scores = rng.integers(0, levels + 1, (rows, classes)) / levels
+    weights = rng.integers(0, 4, rows) if weighted else np.ones(rows)
+    each, one = ROCBinary(), ROCMultiClass()
+    given_weights = weights if weighted else None
+    each.eval(hot, scores, sample_weight=given_weights)
+    one.eval(labels, scores, sample_weight=given_weights)
+    areas = []
+    for i in range(classes):
+        total, positive = weights.sum(), weights[labels == i].sum()
+        if 0 < positive < total:
+            expected = sk.roc_auc_score(hot[:, i], scores[:, i], sample_weight=weights)
+            areas.append(expected)
+        else:
+            expected = np.nan
+        for roc in (each, one):
+            assert roc.calculate_auc(i) == pytest.approx(
+                expected, abs=EXACT, nan_ok=True
+            )
+    for roc in (each, one):
+        assert roc.calculate_average_auc() == pytest.approx(
+            np.mean(areas) if areas else np.nan, abs=EXACT, nan_ok=True
+        )
+
+
 def test_time_series_with_masks_are_rows():
     rng = np.random.default_rng(5)
     outputs, labels = rng.random((8, 9, 2)), rng.integers(0, 2, (8, 9, 2))
@@ -248,6 +289,55 @@ def test_scores_that_do_not_fit_are_spilled_to_a_file(tmp_path):
         spilled.to_json()
     spilled.reset()
     assert spilled.spilled_bytes == 0
+
+
+def test_where_scores_are_spilled_is_no_part_of_merging_and_json(tmp_path):
+    """Each process has a folder of its own, which others need not have."""
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    one, two = ROC(spill_to=first), ROC(spill_to=second)
+    one.eval([0, 1, 1], [0.2, 0.1, 0.7])
+    two.eval([0, 1], [0.3, 0.4])
+    text = one.to_json()
+    assert str(tmp_path) not in text
+    first.rmdir()
+    read = ROC.from_json(text)
+    assert read.to_json() == pickle.loads(pickle.dumps(one)).to_json() == text
+    two.merge(read)
+    assert two.count == 5
+    assert two.new_instance().to_json() == ROC().to_json()
+    assert str(second) in repr(two.new_instance())
+
+
+@pytest.mark.parametrize("make", [ROC, ROCMultiClass])
+def test_parts_of_spilled_scores_merge_to_the_same_curve(make, tmp_path):
+    """Workers of other processes send them, and none is larger than the limit."""
+    rng = np.random.default_rng(12)
+    options = {"byte_limit": "16KiB"}
+    whole, small = make(), make(**options, spill_to=tmp_path)
+    for _ in range(4):
+        labels, outputs = rng.integers(0, 2, 200), rng.dirichlet(np.ones(2), 200)
+        weights = rng.integers(1, 4, 200)
+        given = outputs if make is ROCMultiClass else outputs[:, 1]
+        for each in (whole, small):
+            each.eval(labels, given, sample_weight=weights)
+    assert small.spilled_bytes > 0
+    parts = [pickle.dumps(each) for each in small._parts()]
+    assert len(parts) > 4
+    merged = make(**options, spill_to=tmp_path)
+    for each in map(pickle.loads, parts):
+        assert each.spilled_bytes == 0
+        assert 0 < each.state_bytes <= 16384
+        merged.merge(each)
+    assert merged.count == 800
+    assert merged.stats() == small.stats()
+    for name in make.metrics:
+        expected = pytest.approx(whole.get_value(name), abs=EXACT)
+        assert merged.get_value(name) == expected
+        assert small.get_value(name) == expected
+    (same,) = whole._parts()
+    assert same is whole
 
 
 def test_scores_that_do_not_fit_are_refused_with_numbers_and_ways_out():

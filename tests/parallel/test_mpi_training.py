@@ -230,3 +230,88 @@ report(losses=fit(restored, size, epochs=2))
             losses.append(run.reports(0)[1]["losses"])
     two, three = losses
     assert two == pytest.approx(three, rel=1e-6)
+
+
+EVALUATED = """
+import memcfg as mc
+model = mc.nn.Sequential([mc.nn.Input((1,)), mc.nn.Dense(1, activation="sigmoid")])
+model.set_weights([np.ones((1, 1), "float32"), np.zeros(1, "float32")])
+model.compile(loss="binary_crossentropy")
+draw = np.random.default_rng(3)
+x = draw.standard_normal((1200, 1)).astype("float32")
+y = (draw.random((1200, 1)) < 1 / (1 + np.exp(-x))).astype("float32")
+# Batches of rank 0 have other scores; those of rank 1 have few, which stay in memory.
+for begin in range(100, 1200, 200):
+    x[begin : begin + 100] = np.round(x[begin : begin + 100])
+folder = os.path.join(FOLDER, str(rank))
+os.mkdir(folder)
+
+def given(spills):
+    options = {"spill_to": folder} if spills else {}
+    roc = mc.evaluation.ROC(byte_limit="16KiB", **options)
+    return mc.evaluation.EvaluationBinary(1), roc
+
+group = mpi_communicator(timeout=30)
+wrapper = mc.parallel.ParallelWrapper(model, communicator=group)
+"""
+
+
+def test_a_roc_that_one_rank_has_spilled_merges_over_ranks(tmp_path):
+    program = EVALUATED.replace("FOLDER", repr(str(tmp_path / "spilled")))
+    program += """
+binary, roc = wrapper.do_evaluation((x, y), *given(True), batch_size=100)
+found = given(True)
+for batch in range(rank, 12, 2):
+    rows = slice(100 * batch, 100 * batch + 100)
+    model.do_evaluation((x[rows], y[rows]), *found, batch_size=100)
+one, whole = mc.evaluation.EvaluationBinary(1), mc.evaluation.ROC()
+model.do_evaluation((x, y), one, whole, batch_size=100)
+report(
+    spilled=found[1].spilled_bytes, count=roc.count, binary=binary.to_json(),
+    auc=roc.calculate_auc().hex(), whole=whole.calculate_auc().hex(),
+    one=one.to_json(),
+)
+wrapper.close()
+group.close()
+"""
+    (tmp_path / "spilled").mkdir()
+    with MpiRun(2, program, tmp_path) as run:
+        assert run.wait() == (0, "")
+        (_, first), (_, second) = run.reports(0), run.reports(1)
+    assert first["spilled"] > 0
+    assert second["spilled"] == 0
+    for each in (first, second):
+        assert each["count"] == 1200
+        assert each["auc"] == each["whole"] == first["auc"]
+        assert each["binary"] == each["one"] == first["one"]
+
+
+def test_scores_that_a_rank_cannot_merge_are_an_error_of_all_at_once(tmp_path):
+    """Rank 1 has no folder for those of rank 0; the group goes on."""
+    program = EVALUATED.replace("FOLDER", repr(str(tmp_path / "spilled")))
+    program += """
+binary, roc = given(rank == 0)
+begun = time.monotonic()
+try:
+    wrapper.do_evaluation((x, y), binary, roc, batch_size=100)
+except (CommunicationError, MemoryError) as error:
+    kind, text = type(error).__name__, str(error)
+    report(kind=kind, text=text, seconds=time.monotonic() - begun)
+report(counts=[binary.count, roc.count])
+again = wrapper.do_evaluation((x, y), mc.evaluation.EvaluationBinary(1))
+report(count=again.count)
+wrapper.close()
+group.close()
+"""
+    (tmp_path / "spilled").mkdir()
+    with MpiRun(2, program, tmp_path) as run:
+        assert run.wait() == (0, "")
+        (_, *first), (_, *second) = run.reports(0), run.reports(1)
+    assert first[0]["kind"] == "CommunicationError"
+    assert second[0]["kind"] == "ResourceExhaustedError"
+    assert first[0]["text"].startswith("rank 1 failed: ResourceExhaustedError: ")
+    for said, counts, again in (first, second):
+        assert "Pass spill_to=folder, a larger byte_limit" in said["text"]
+        assert said["seconds"] < 25  # of 30 until ranks give up
+        assert counts == {"counts": [0, 0]}
+        assert again == {"count": 1200}

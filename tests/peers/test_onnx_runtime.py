@@ -63,6 +63,18 @@ DEEP = (
     *("resnet101", "resnet152", "resnet34", "resnet50", "vgg19", "vgg16", "unet"),
     *("densenet121", "inception_v3"),
 )
+# Float32 sums are in another order there; over depth, differences may add up to more.
+LOOSE = dict.fromkeys(DEEP, 3e-5)  # of 1e-5
+VANISHING = ("fcn8", "mobilenet")  # by the weights that they begin with
+
+
+def drawn(weights):
+    """Weights without arrays of zeros."""
+    random = np.random.default_rng(3)
+    return [
+        w if w.any() else random.normal(0, 0.1, w.shape).astype(w.dtype)
+        for w in weights
+    ]
 
 
 @pytest.mark.parametrize(
@@ -74,9 +86,14 @@ DEEP = (
 )
 def test_a_network_computes_the_same_there(name, tmp_path, monkeypatch):
     model, path = make_small(name, monkeypatch), tmp_path / "m.onnx"
+    if name in VANISHING:
+        model.set_weights(drawn(model.get_weights()))
     model.export(path)
     x = samples(model, 2)
-    assert_same(runtime(path, *x), predicted(model, x), 3e-5)
+    expected = predicted(model, x)
+    if name not in DEEP:  # so that tolerances are small beside outputs
+        assert min(np.abs(each).max() for each in expected) > 5e-3
+    assert_same(runtime(path, *x), expected, LOOSE.get(name, 1e-5))
     kinds = [node.op_type for node in onnx.load(path).graph.node]
     if "Conv" in kinds:  # once to channels first, and where a sample is flattened
         assert kinds.count("Transpose") <= 3

@@ -42,7 +42,8 @@ CODECS = ("plain", "codebook", "range", "integers")
 _MAGIC = b"\x89mcz\r\n\x1a\n"
 _LENGTH = struct.Struct("<II")  # bytes of the header, and their CRC-32C
 _START = len(_MAGIC) + _LENGTH.size
-_HEADER = 2**26  # bytes of the header's JSON
+_HEADER = 2**24  # bytes of the header's JSON
+_PACKED = 64  # bytes of it per packed byte; a ResNet-152 has 28, 1,000 equal layers 42
 _ALWAYS = 2**30  # bytes that the weights of any file may take
 _RATIO = 1000  # bytes of weights per byte of a file, above that
 _DTYPES = ("float32", "float16", "float64", "int32", "int64", "int8", "uint8")
@@ -191,7 +192,14 @@ def _header(description: dict[str, Any], weights: Sequence[StoredWeight]) -> byt
         "weights": [_described(weight) for weight in weights],
     }
     text = json.dumps(document, separators=(",", ":"), allow_nan=False).encode()
+    if len(text) > _HEADER:
+        raise ValueError(
+            f"the architecture and the sections take {len(text)} bytes of JSON, and a "
+            f"file has at most {_HEADER}: pass larger section_bytes, or shorter names"
+        )
     packed = zlib.compress(text, 9)
+    if len(text) > _PACKED * len(packed):  # as for names of repeated letters
+        packed = zlib.compress(text, 0)
     return _MAGIC + _LENGTH.pack(len(packed), crc32c(packed)) + packed
 
 
@@ -237,11 +245,12 @@ def _read_header(file: BufferedReader) -> tuple[dict[str, Any], list[StoredWeigh
 
 def _unpacked(packed: bytes) -> str:
     unpacker = zlib.decompressobj()
+    most = min(_HEADER, _PACKED * len(packed))
     try:
-        text = unpacker.decompress(packed, _HEADER)
+        text = unpacker.decompress(packed, most + 1)
     except zlib.error as error:
         raise FormatError(f"its header is not compressed by zlib: {error}") from None
-    if not unpacker.eof or unpacker.unused_data:
+    if len(text) > most or not unpacker.eof or unpacker.unused_data:
         raise FormatError("its header is too long, or cut off")
     try:
         return text.decode()
@@ -263,9 +272,9 @@ def _placed(
         form = _form(each)
         kept = {name: each[name] for name in _KEPT}
         weight = StoredWeight(**kept, sections=(), form=form)
-        shapes = section_shapes(weight.shape, weight.columns)
-        if len(shapes) != len(each["sections"]):
+        if len(each["sections"]) != _count_sections(weight):
             raise FormatError(f"{weight.key!r} lacks sections, or has too many")
+        shapes = section_shapes(weight.shape, weight.columns)
         if weight.codec != "plain" and weight.dtype != "float32":
             raise FormatError(f"{weight.key!r} is coded and not float32")
         sections = []
@@ -298,14 +307,21 @@ def _form(fields: dict[str, Any]) -> IntegerForm | None:
     return IntegerForm(bits, group, products == "int8")
 
 
+def _count_sections(weight: StoredWeight) -> int:
+    """Return how many sections a weight has, which may be any number."""
+    if weight.columns is None:
+        return 1
+    if not weight.shape:
+        raise FormatError(f"{weight.key!r} has columns and no axis")
+    return -(-weight.shape[-1] // weight.columns)
+
+
 def section_shapes(
     shape: tuple[int, ...], columns: int | None
 ) -> list[tuple[int, ...]]:
     """Return the shape of each section of a weight."""
     if columns is None:
         return [shape]
-    if not shape or -(-shape[-1] // columns) > _HEADER:
-        raise FormatError(f"an array of shape {shape} has no such columns")
     return [
         (*shape[:-1], min(columns, shape[-1] - begin))
         for begin in range(0, shape[-1], columns)

@@ -30,6 +30,7 @@ _ROW = 24  # bytes of a score, its positives and its negatives
 _NEEDED = 72  # bytes a row: a row, and what sorting takes meanwhile
 _FIRST, _LEAST = 1 << 7, 1 << 8  # rows of the first buffer, and of a part of a run
 _CHUNK = 1 << 16  # rows that a scan yields at once
+_SENT = 1 << 14  # rows of a chunk that is sent to another process
 
 
 class _File:
@@ -151,13 +152,20 @@ class ScoreRuns:
             return
         yield from self._merged()
 
+    def chunks(self) -> Iterator[Floats]:
+        """Yield what a scan does, in chunks that another with this limit can hold."""
+        size = min(self._most // 2, _SENT)
+        for chunk in self.scan():
+            for begin in range(0, chunk.shape[1], size):
+                yield chunk[:, begin : begin + size]
+
     def written(self) -> Any:
         """Return the scores as values of JSON; ValueError if some are in a file."""
         if self._runs:
             raise ValueError(
                 f"{format_bytes(self.spilled_bytes)} of scores are in a file, which "
-                "JSON would hold in memory: merge evaluators in one process, or use "
-                "threshold_steps=200"
+                "JSON would hold in memory: merge evaluators in one process or by a "
+                "ParallelWrapper, or use threshold_steps=200"
             )
         self._base = self._count = self._compact(0, self._count)
         return self._buffer[:, : self._count].tolist()

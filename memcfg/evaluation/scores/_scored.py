@@ -19,7 +19,7 @@ from memcfg.evaluation.scores._sweep import Sweep
 from memcfg.units import parse_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from typing import Self
 
     from memcfg.evaluation._evaluated_rows import Block
@@ -55,13 +55,15 @@ class Scored(Evaluator):
         settings: dict[str, Any] = {
             "threshold_steps": self._steps,
             "byte_limit": self._limit,
-            "spill_to": self._spill_to,
         }
         if self._takes_labels:
             settings["labels"] = self._labels
         super().__init__(**settings)
 
     _takes_labels = True
+
+    def _local(self) -> dict[str, Any]:
+        return {"spill_to": self._spill_to}
 
     @property
     def threshold_steps(self) -> int:
@@ -180,6 +182,27 @@ class Scored(Evaluator):
 
     def _clear(self) -> None:
         self._stores, self._areas = [], {}
+
+    def _parts(self) -> Iterator[Self]:
+        if not self.spilled_bytes:
+            yield self
+            return
+        assert self._columns is not None
+        count = self._count
+        for place, store in enumerate(self._stores):
+            chunks = store.chunks()
+            while True:
+                with self._memory():  # ends before another one computes
+                    chunk = next(chunks, None)
+                    if chunk is None:
+                        break
+                    part = self.new_instance()
+                    part._stores = part._made(self._columns)
+                    part._stores[place].add(*chunk)
+                    part._stores[place].commit()
+                part._columns, part._weighted = self._columns, self._weighted
+                part._count, count = count, 0
+                yield part
 
     def _written(self) -> dict[str, Any]:
         with self._memory():
