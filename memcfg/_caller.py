@@ -45,7 +45,8 @@ def shown_path(path: str) -> str:
     A notebook's cell is ``In[number]``, as in its tracebacks.
     """
     shell = "IPython" in sys.modules and sys.modules["IPython"].get_ipython()
-    if shell and (cell := getattr(shell.compile, "_filename_map", {}).get(path)):
+    compiled = getattr(shell, "compile", None)
+    if cell := getattr(compiled, "_filename_map", {}).get(path):
         return f"In[{cell}]"
     try:
         here = os.path.join(os.getcwd(), "")

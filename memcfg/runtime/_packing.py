@@ -143,7 +143,7 @@ def _plan(
         min((each.seconds for each in op.algorithms), default=op.seconds)
         for op in graph.ops
     )
-    best, least = None, (False, math.inf)
+    best, least = None, (True, math.inf)
     for packing, chosen in _sets(graph, kernels, candidates, order):
         if best is not None and (False, quickest + packing) >= least:
             break
@@ -157,7 +157,7 @@ def _plan(
         summary = made.plan.summary
         lacks = summary is not None and summary.less_scratch.count > 0
         key = lacks, made.plan.elapsed_seconds + packing
-        if key < least:
+        if best is None or key < least:
             best, least = made, key
     assert best is not None
     return best

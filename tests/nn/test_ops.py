@@ -370,11 +370,13 @@ def test_losses_of_a_batch(name):
         model.fit(x, y, sample_weight=np.ones(8), verbose=0)
 
 
-def test_a_number_of_a_batch_is_not_combined_with_samples():
+def test_a_number_of_a_batch_is_combined_with_its_samples():
     model = nn.Sequential([nn.Input((3,)), nn.Dense(2)])
     model.compile("sgd", lambda t, p: t - ops.mean(p, keepdims=True))
-    with pytest.raises(ValueError, match="whole batch cannot be combined with samples"):
-        model.fit(np.ones((4, 3)), np.ones((4, 2)), verbose=0)
+    x, y = np.random.default_rng(0).random((4, 3)), np.ones((4, 2))
+    expected = 1 - model.predict(x, verbose=0).mean()
+    history = model.fit(x, y, verbose=0).history
+    np.testing.assert_allclose(history["loss"], [expected], rtol=1e-5)
 
 
 def test_a_model_of_ops_is_saved_and_trains_alike(tmp_path):
