@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from memcfg.data import Dataset
 from memcfg.errors import CommunicationError
-from memcfg.evaluation import Evaluator
 from memcfg.nn._argument_checks import integer
 from memcfg.nn.inputs._reading import is_arrays
 from memcfg.nn.inputs._stream_source import StreamSource
@@ -128,7 +127,8 @@ def _merge_parts(into: Sequence[Any], row: Sequence[Any] | None) -> None:
 
 def _parts(evaluator: Any) -> Iterator[Any]:
     """Return what is sent of an evaluator, one after another."""
-    return evaluator._parts() if isinstance(evaluator, Evaluator) else iter([evaluator])
+    parts = getattr(evaluator, "_parts", None)  # as those of memcfg.evaluation have
+    return iter([evaluator]) if parts is None else parts()
 
 
 def _next_row(batches: Iterator[Any], size: int) -> list[Any] | Exception:
