@@ -183,7 +183,7 @@ def test_a_notebook_shows_the_memory_and_the_loss(dense, rows, cell):
     curves = re.findall(r'points="([^"]*)"', page)
     assert [len(points.split()) for points in curves] == [30, 30]
     values = history["loss"] + history["val_loss"]
-    assert f"from {min(values):.4g} to {max(values):.4g}" in page
+    assert f"lowest {min(values):.4g}, highest {max(values):.4g}" in page
     text = cell.shown[0][-1].splitlines()
     assert text[0] == "10 before"
     assert len(text) == 1 + 20
