@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 
 import numpy as np
@@ -19,18 +20,21 @@ pytestmark = [
 
 
 def calls(function):
-    """Count the calls of functions of Python."""
+    """Count the calls of functions of Python, but those of a collection of garbage."""
     count = 0
 
     def profile(frame, event, argument):
         nonlocal count
         count += event == "call"
 
+    gc.collect()
+    gc.disable()
     sys.setprofile(profile)
     try:
         function()
     finally:
         sys.setprofile(None)
+        gc.enable()
     return count
 
 
