@@ -2923,7 +2923,7 @@ class Model(FixedAttributes, Configured):
             )
 
     def _compiled(self, what: str) -> CompileConfig:
-        result = self._config
+        result = self._parts.config  # a call of Python less in each step
         if result is None:
             raise RuntimeError(
                 f"{what} needs a compiled model: call compile(optimizer, loss) first"
