@@ -270,11 +270,6 @@ class _OfLoss(Layer):
         self.batch_size = 1 if whole else None  # one number of a batch of any size
         super().__init__()
 
-    @property
-    def fixes_targets(self) -> bool:
-        """Whether targets count as constant when gradients are taken."""
-        return not self.loss.reads_any
-
     def _called(self) -> str:
         return self.loss.name
 
@@ -1779,7 +1774,6 @@ class Samples(Layer):
     __slots__ = ("batch_size", "of")
 
     arity: ClassVar[int | None] = 2
-    fixes_targets: ClassVar[bool] = True  # which count as constant for gradients
 
     def __init__(self, of: Any, *, whole: bool) -> None:
         self.of = of  # which has `values`

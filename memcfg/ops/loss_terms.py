@@ -1,8 +1,7 @@
 """Element-wise terms of losses and metrics, of a target t and an output p.
 
 As in Keras, probabilities are clipped to ``[EPSILON, 1 - EPSILON]``, with zero gradient
-outside. Terms of logits, or of log-probabilities, are not clipped. Targets have no
-gradient.
+outside. Terms of logits, or of log-probabilities, are not clipped.
 """
 
 from __future__ import annotations
@@ -26,17 +25,11 @@ from memcfg.ops._expression import (
 from memcfg.ops._formula import elementwise
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     _Setting: TypeAlias = Expression | float  # an attribute, and its default
 
 __all__: list[str] = []
 
 EPSILON = 1e-7
-
-
-def _term(name: str, formula: Callable[..., Expression]) -> None:
-    elementwise(name, formula, constants=("t",))
 
 
 def _clip(p: Expression, most: float = 1 - EPSILON) -> Expression:
@@ -196,55 +189,55 @@ def _tversky(
     return 1 - hit / (hit + (t - hit) * alpha + (p - hit) * beta + epsilon)
 
 
-_term("squared_error", lambda t, p: (p - t) ** 2)
-_term("absolute_error", lambda t, p: abs(p - t))
-_term(
+elementwise("squared_error", lambda t, p: (p - t) ** 2)
+elementwise("absolute_error", lambda t, p: abs(p - t))
+elementwise(
     "percentage_error",
     lambda t, p: 100 * abs((p - t) / maximum(abs(t), EPSILON)),
 )
-_term("squared_log_error", _squared_log_error)
-_term("huber", _huber)
-_term("log_cosh", _log_cosh)
-_term("poisson", lambda t, p: p - t * log(p + EPSILON))
-_term("kl_divergence", _kl)
-_term("kl_divergence_log", _kl_log)  # of log-probabilities
-_term(
+elementwise("squared_log_error", _squared_log_error)
+elementwise("huber", _huber)
+elementwise("log_cosh", _log_cosh)
+elementwise("poisson", lambda t, p: p - t * log(p + EPSILON))
+elementwise("kl_divergence", _kl)
+elementwise("kl_divergence_log", _kl_log)  # of log-probabilities
+elementwise(
     "binary_cross_entropy",
     lambda t, p, *, smoothing=0.0: _binary(_smooth(t, smoothing), p),
 )
-_term("binary_cross_entropy_logits", _binary_logits)
-_term("binary_focal_cross_entropy", _binary_focal)
-_term("binary_focal_cross_entropy_logits", _binary_focal_logits)
-_term("categorical_cross_entropy", _categorical)
-_term("categorical_focal_cross_entropy", _categorical_focal)
-_term("categorical_focal_cross_entropy_log", _categorical_focal_log)
-_term(
+elementwise("binary_cross_entropy_logits", _binary_logits)
+elementwise("binary_focal_cross_entropy", _binary_focal)
+elementwise("binary_focal_cross_entropy_logits", _binary_focal_logits)
+elementwise("categorical_cross_entropy", _categorical)
+elementwise("categorical_focal_cross_entropy", _categorical_focal)
+elementwise("categorical_focal_cross_entropy_log", _categorical_focal_log)
+elementwise(
     "categorical_cross_entropy_log",  # of log-probabilities
     lambda t, p, *, smoothing=0.0, share=0.0: -(t * (1 - smoothing) + share) * p,
 )
-_term("agreement", lambda t, p: select(equal(t, p), 1, 0))
-_term(
+elementwise("agreement", lambda t, p: select(equal(t, p), 1, 0))
+elementwise(
     "binary_agreement",
     lambda t, p, *, threshold=0.5: select(equal(t, _above(p, threshold)), 1, 0),
 )
-_term("above", lambda t, *, threshold=0.5: _above(t, threshold))
+elementwise("above", lambda t, *, threshold=0.5: _above(t, threshold))
 elementwise(
     "is_most",  # a maximum, unless it is only a rounding error
     lambda t, most: select(t < most, 0, _above(abs(t), 1e-9)),
     constants=("t", "most"),
 )
-_term("differs", lambda t, *, value=0.0: select(equal(t, value), 0, 1))
-_term("odd_target", lambda t: select(equal(t * t, t), 0, 1))
-elementwise("hinge", _hinge, scalars=("odd",), constants=("t", "odd"))
+elementwise("differs", lambda t, *, value=0.0: select(equal(t, value), 0, 1))
+elementwise("odd_target", lambda t: select(equal(t * t, t), 0, 1))
+elementwise("hinge", _hinge, scalars=("odd",), constants=("odd",))
 elementwise(
     "squared_hinge",
     lambda t, p, odd: _hinge(t, p, odd) ** 2,
     scalars=("odd",),
-    constants=("t", "odd"),
+    constants=("odd",),
 )
-_term("categorical_hinge_miss", lambda t, p: (1 - t) * p)
+elementwise("categorical_hinge_miss", lambda t, p: (1 - t) * p)
 elementwise("categorical_hinge", lambda hit, miss: maximum(miss - hit + 1, 0))
-_term("cosine_similarity", _cosine)
-_term("tversky", _tversky)
-_term("divide_no_nan", lambda a, t: select(equal(t, 0), 0, a / t))
+elementwise("cosine_similarity", _cosine)
+elementwise("tversky", _tversky)
+elementwise("divide_no_nan", lambda a, t: select(equal(t, 0), 0, a / t))
 elementwise("l1_l2", lambda x, *, l1, l2: l1 * abs(x) + l2 * (x * x))

@@ -163,6 +163,29 @@ def test_losses_and_their_gradients(name, data, shape, seed):
     np.testing.assert_allclose(slopes, output.grad.numpy(), rtol=1e-4, atol=1e-5)
 
 
+SOFT = [  # losses of targets that are no labels
+    name
+    for name in LOSSES
+    if arrays(name, np.random.default_rng(0), (4, 3))[0].dtype.kind == "f"
+]
+
+
+@pytest.mark.parametrize("name", SOFT)
+@given(data=st.data(), shape=SHAPES, seed=st.integers(0, 999))
+@settings(max_examples=6, deadline=None)
+def test_gradients_by_targets(name, data, shape, seed):
+    """As of distilled or contrasted outputs, which depend on weights too."""
+    random = np.random.default_rng(seed)
+    _, p = arrays(name, random, shape)
+    t, p = np.float32(random.uniform(0.1, 0.9, p.shape)), np.float32(p)
+    chosen = options(name, data.draw)
+    target = keras.ops.convert_to_tensor(t).requires_grad_()
+    getattr(keras.losses, name)(**chosen)(target, p).mean().backward()
+    loss = getattr(nn.losses, name)(**chosen)
+    found = mc.grad(lambda t: nn.ops.mean(loss(t, p)))(t)
+    np.testing.assert_allclose(found, target.grad.numpy(), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize(("room", "name"), FUNCTIONS)
 @given(data=st.data(), shape=SHAPES, seed=st.integers(0, 999))
 @settings(max_examples=6, deadline=None)

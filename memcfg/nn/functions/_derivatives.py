@@ -9,12 +9,10 @@ from __future__ import annotations
 
 import functools
 import operator
-import warnings
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from memcfg._caller import outside
 from memcfg.graph import gradients
 from memcfg.nn._argument_checks import integer
 from memcfg.nn.functions._eager_tape import EagerTape, TapedArray, active_tape
@@ -98,7 +96,6 @@ def derivatives(
     )
     made: dict[Any, Any] = {}
     if distinct:
-        _warn_of_targets(target, values)
         recording.differentiates = True
         recording.losses.append(target)
         results = [(each.shape, "float32") for each in distinct]
@@ -112,34 +109,11 @@ def _sum(terms: Sequence[Any]) -> Any:
     return functools.reduce(operator.add, terms) if terms else None
 
 
-def _warn_of_targets(target: SymbolicTensor, values: Sequence[Sequence[Any]]) -> None:
-    """Warn of losses whose `y_true` is made from sources: it counts as constant."""
-    nodes: set[Node] = set()
-    _reached(target, values, nodes)
-    names = {
-        node.layer.name
-        for node in nodes
-        if getattr(node.layer, "fixes_targets", False)
-        and _reached(node.inputs[0], values)
-    }
-    if names:
-        warnings.warn(
-            f"{', '.join(sorted(names))}: y_true depends on what gradients are taken "
-            "of, and losses have none with respect to it: say that it is constant, "
-            "ops.stop_gradient(y_true), or compute the loss with ops",
-            stacklevel=outside(),
-        )
-
-
-def _reached(
-    target: SymbolicTensor,
-    values: Sequence[Sequence[Any]],
-    nodes: set[Node] | None = None,
-) -> set[Any]:
+def _reached(target: SymbolicTensor, values: Sequence[Sequence[Any]]) -> set[Any]:
     """Return those tensors that a target is made from, but for `stop_gradient`.
 
     `values` has the values of each source, oldest first. The calls of a layer read the
-    newest value of a weight that is older than they are. `nodes` gets the calls.
+    newest value of a weight that is older than they are.
     """
     weights = {
         (several[0].layer, several[0].spec.name): several
@@ -147,7 +121,8 @@ def _reached(
         if isinstance(several[0], WeightTensor)
     }
     wanted, result = {each for several in values for each in several}, set()
-    nodes, stack = set() if nodes is None else nodes, [target]
+    nodes: set[Node] = set()
+    stack = [target]
     while stack:
         tensor = stack.pop()
         if tensor in wanted:
