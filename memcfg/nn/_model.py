@@ -1918,7 +1918,7 @@ class Model(FixedAttributes, Configured):
         Parameters
         ----------
         weights : sequence of array_like
-            Values as returned by `get_weights`; converted to float32.
+            Values as returned by `get_weights`; converted to the weights' dtypes.
 
         Raises
         ------

@@ -1,8 +1,9 @@
 """Arithmetic, bits and divisors of integers in int32, and neighbours of floats.
 
 The ops ``integer_NAME`` compute what ``NAME`` does of floats, and keep the lower 32
-bits of the result. A quotient or remainder by 0 is 0, a power of a negative exponent is
-the reciprocal without its fraction, and comparisons are 1 or 0.
+bits of the result; ``integer_assign`` replaces its first operand, which is state, by
+the second. A quotient or remainder by 0 is 0, a power of a negative exponent is the
+reciprocal without its fraction, and comparisons are 1 or 0.
 
 A shift by a negative number, or by more than the bits that there are, leaves nothing
 but the sign of a right shift. ``next_after`` is the float next to the first operand, in
@@ -137,6 +138,14 @@ register(
     *(
         OpType(name, 2, _of(name, "int32"), _meaning(f), _PAIRS, _no_gradient)
         for name, f in _INTEGERS.items()
+    ),
+    OpType(
+        "integer_assign",
+        2,
+        _of("integer_assign", "int32"),
+        _meaning(lambda _, value: value),
+        ((0, 0),),
+        replayable=False,
     ),
     OpType(
         "next_after",

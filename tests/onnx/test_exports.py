@@ -30,7 +30,14 @@ ABSENT = {
 # Of training and of plans, which inference is not traced with.
 OTHERS = ("_gradient", "_inference", "_update", "_of_float32", "all_", "reduce_scatter")
 MORE = {
-    *("broadcast", "part", "chain", "factored_means", "over_factored_root"),
+    *(
+        "integer_assign",
+        "broadcast",
+        "part",
+        "chain",
+        "factored_means",
+        "over_factored_root",
+    ),
     *("coded_dense", "read_codes", "read_section"),  # compressed models
     *("dense_int8", "dense_int4", "conv2d_int8", "dequantize"),
 }

@@ -49,6 +49,7 @@ MEANINGS = {
         (abs(a) % abs(b)) * (-1 if a < 0 else 1) if b else 0
     ),
     "integer_power_of": powered,
+    "integer_assign": lambda _, b: b,
     "integer_less": lambda a, b: a < b,
     "integer_less_equal": lambda a, b: a <= b,
     "integer_equal": lambda a, b: a == b,

@@ -42,7 +42,7 @@ EXACT = {
     *("integer_add", "integer_subtract", "integer_multiply", "integer_maximum"),
     *("integer_minimum", "integer_floor_divide", "integer_remainder"),
     *("integer_truncated_remainder", "integer_power_of", "integer_less"),
-    *("integer_less_equal", "integer_equal", "integer_not_equal"),
+    *("integer_less_equal", "integer_equal", "integer_not_equal", "integer_assign"),
     *("triangle", "frames", "dequantize"),
     *("concatenate", "split", "transpose", "slice", "pad", "reverse", "broadcast_to"),
     "part",
@@ -475,7 +475,7 @@ def integer_cases():
         *("integer_add", "integer_subtract", "integer_multiply", "integer_maximum"),
         *("integer_minimum", "integer_floor_divide", "integer_remainder"),
         *("integer_truncated_remainder", "integer_power_of", "integer_less"),
-        *("integer_less_equal", "integer_equal", "integer_not_equal"),
+        *("integer_less_equal", "integer_equal", "integer_not_equal", "integer_assign"),
     ):
         yield case(name, [a, b])
         yield case(name, [a.reshape(11, 11)[:, :7], b.reshape(11, 11)[:, 4:]])

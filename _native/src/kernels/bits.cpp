@@ -45,6 +45,9 @@ Index multiple_of(Index a, Index b) {
 Index low_bits(std::int64_t value) {
   return static_cast<Index>(static_cast<Bits>(static_cast<std::uint64_t>(value)));
 }
+Index second_of(Index, Index b) {
+  return b;
+}
 Index sum_of(Index a, Index b) {
   return low_bits(std::int64_t{a} + b);
 }
@@ -130,6 +133,7 @@ const KernelType kQuotient{"integer_floor_divide", make<Index, quotient_of>};
 const KernelType kRemainder{"integer_remainder", make<Index, remainder_of>};
 const KernelType kTruncated{"integer_truncated_remainder", make<Index, truncated_of>};
 const KernelType kPower{"integer_power_of", make<Index, power_of>};
+const KernelType kAssign{"integer_assign", make<Index, second_of>};
 const KernelType kLess{"integer_less", make<Index, less_of>};
 const KernelType kLessEqual{"integer_less_equal", make<Index, less_equal_of>};
 const KernelType kEqual{"integer_equal", make<Index, equal_of>};

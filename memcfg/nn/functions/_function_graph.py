@@ -23,7 +23,7 @@ from memcfg.nn._network import traverse, weights_of
 from memcfg.nn.functions._assignments import Update
 from memcfg.nn.functions._measures import MetricResult
 from memcfg.nn.layers._layer import Scope, lines_of
-from memcfg.nn.training._tracing import move_averages
+from memcfg.nn.training._tracing import assigned, move_averages
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -300,10 +300,8 @@ class _Trace:
         if update.optimizer is None:
             (name,), (value,) = names, given
             before = self.new.get(name, self.weights[name])
-            made = self.builder.apply(
-                "assign", (before, value), name=f"{name}/assigned", phase="update"
-            )
-            self.new[name] = self.values[node.outputs[0]] = made[0]
+            made = assigned(self.builder, before, value, f"{name}/assigned")
+            self.new[name] = self.values[node.outputs[0]] = made
             return
         place = next(
             each for each in self.spec.optimizers if each.optimizer is update.optimizer

@@ -10,7 +10,7 @@ import numpy as np
 from memcfg.nn.initializers import Constant
 from memcfg.nn.initializers import get as get_initializer
 from memcfg.nn.layers._layer import Variable as LayerVariable
-from memcfg.nn.layers._layer import WeightSpec
+from memcfg.nn.layers._layer import WeightSpec, weight_dtype
 from memcfg.nn.layers._operators import Parameter
 
 if TYPE_CHECKING:
@@ -18,14 +18,13 @@ if TYPE_CHECKING:
 
 __all__ = ["Variable"]
 
-_FLOATS = ("float32", "float64", "float")  # which are float32 here
+_DOUBLES = ("float64", "float", float, np.float64)  # which are float32 here
 
 
 class Variable(LayerVariable):
     """A weight with a value, for functions and for layers of one's own.
 
-    A layer or a model that has it as an attribute trains and saves it. Its values are
-    float32.
+    A layer or a model that has it as an attribute trains and saves it.
 
     Parameters
     ----------
@@ -33,8 +32,8 @@ class Variable(LayerVariable):
         The value, or what makes it.
     shape : sequence of int, optional
         The shape, which an initializer needs.
-    dtype : str, optional
-        ``"float32"`` or None.
+    dtype : {"float32", "int32"}, optional
+        None is ``"float32"``, and so is ``"float64"``. Integers do not train.
     trainable : bool, default True
         Whether training changes the weight.
     name : str, optional
@@ -66,8 +65,9 @@ class Variable(LayerVariable):
         trainable: bool = True,
         name: str | None = None,
     ) -> None:
-        if dtype is not None and str(np.dtype(dtype)) not in _FLOATS:
-            raise ValueError(f"Variable: weights are float32, got dtype={dtype!r}")
+        kept = weight_dtype(None if dtype in _DOUBLES else dtype)
+        trains = trainable and kept == "float32"
+        value: Any = None
         if isinstance(initializer, str) or callable(initializer):
             if shape is None:
                 raise ValueError(
@@ -75,12 +75,14 @@ class Variable(LayerVariable):
                 )
             start, lengths = get_initializer(initializer), tuple(shape)
         else:
-            value = np.asarray(initializer, np.float32)
+            value = np.asarray(initializer, kept)
             if shape is not None and prod(shape) == value.size:
                 value = value.reshape(tuple(shape))
             start = Constant(value if value.ndim else value.item())
             lengths = value.shape
-        holder = Parameter(lengths, trainable, name=name)
-        spec = WeightSpec("value", lengths, start, trainable)
+        holder = Parameter(lengths, trains, name=name)
+        spec = WeightSpec("value", lengths, start, trains, kept)
         holder._weight_specs = (spec,)
         super().__init__(holder, 0, holder.name)
+        if kept == "int32" and value is not None:
+            self.assign(value)  # which initializers would round to float32

@@ -1517,7 +1517,12 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
                 f"layer {self.name!r} has no weights yet: call it, or build its model"
             )
         try:
-            arrays = [np.asarray(each, np.float32) for each in weights]
+            dtypes = [each.dtype for each in own]
+            dtypes += ["float32"] * (len(weights) - len(own))
+            arrays = [
+                np.asarray(each, dtype)
+                for each, dtype in zip(weights, dtypes, strict=False)
+            ]
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"layer {self.name!r}: weights must be a list of arrays of numbers, "
@@ -1574,8 +1579,8 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
             The shape.
         initializer : str or Initializer, optional
             By default ``"glorot_uniform"``, or ``"zeros"`` with fewer than two axes.
-        dtype : str, optional
-            Only ``"float32"`` or None.
+        dtype : {"float32", "int32"}, optional
+            None is ``"float32"``. Integers do not train.
         trainable : bool, default True
             Whether training changes the weight.
         regularizer : Regularizer, optional
@@ -1595,8 +1600,7 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         ValueError
             If an argument cannot be honoured, or the name is taken.
         """
-        if dtype not in (None, "float32"):
-            raise ValueError(f"a weight must be float32, got {dtype!r}")
+        kept = weight_dtype(dtype)
         if None in shape:
             what = f"such that a weight is {tuple(shape)}"
             raise OtherWeightsError(_depends(self, what))
@@ -1609,7 +1613,8 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         usual = "glorot_uniform" if len(lengths) > 1 else "zeros"
         start = get_initializer(usual if initializer is None else initializer)
         more = get_regularizer(regularizer), get_constraint(constraint)
-        spec = WeightSpec(name, lengths, start, trainable, "float32", False, *more)
+        trains = trainable and kept == "float32"
+        spec = WeightSpec(name, lengths, start, trains, kept, False, *more)
         self._own.append(WeightTensor(spec, self))
         self._weight_specs = tuple(each.spec for each in self._own)
         return Variable(self, len(taken), f"{self.name}/{name}")
@@ -3126,6 +3131,14 @@ def trace_whole(
     values = {start: tensor}
     Scope(builder, name, {}, training=False).trace(calls_to([end]), values, {})
     return values[end]
+
+
+def weight_dtype(dtype: Any) -> str:
+    """Return the dtype of a weight by a user's; ValueError for what is not kept."""
+    kept = "float32" if dtype is None else str(np.dtype(dtype))
+    if kept not in ("float32", "int32"):
+        raise ValueError(f"a weight is float32 or int32, got {dtype!r}")
+    return kept
 
 
 def first_value(

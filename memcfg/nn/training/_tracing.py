@@ -50,6 +50,7 @@ __all__ = [
     "Rank",
     "Share",
     "TraceSpec",
+    "assigned",
     "input_names",
     "is_assignment",
     "masks_of",
@@ -829,13 +830,19 @@ class _Trace:
         """
         moves = self.moves
         if self.key.ranks > 1:
+            kept = [each for each in moves if self._is_integer(each[0])]
+            moves = [each for each in moves if not self._is_integer(each[0])]
             values = [self._times_share(value, 0) for _, value, _ in moves]
             means = self._sum_over_ranks(values, "statistics", "update")
             moves = [
                 (name, mean, momentum)
                 for (name, _, momentum), mean in zip(moves, means, strict=True)
-            ]
+            ] + kept
         return list(move_averages(self.builder, moves, self.weights).values())
+
+    def _is_integer(self, name: str) -> bool:
+        """Return whether a weight has integers, such as counts, which have no mean."""
+        return self.builder.dtype(self.weights[name]) != "float32"
 
     def _sum_over_ranks(
         self, tensors: Sequence[int], name: str, phase: str, *, encoded: bool = False
@@ -910,7 +917,8 @@ def penalty(builder: Builder, regularizer: Any, tensor: int, batch: int) -> int:
 
 def is_assignment(op: Op) -> bool:
     """Return whether an op assigns a weight what a layer's `call` has computed."""
-    return op.type == "assign" and op.name.endswith("/moved")
+    kinds = ("assign", "integer_assign")
+    return op.type in kinds and op.name.endswith("/moved")
 
 
 def move_averages(
@@ -925,10 +933,21 @@ def move_averages(
     result: dict[str, int] = {}
     for name, value, momentum in moves:
         before = result.get(name, weights[name])
-        kind, attributes = "moving_average", {"momentum": momentum}
+        label = f"{name}/moved"
         if momentum is None:
-            kind, attributes = "assign", {}
+            result[name] = assigned(builder, before, value, label)
+            continue
+        attributes = {"momentum": momentum}
         (result[name],) = builder.apply(
-            kind, (before, value), attributes, name=f"{name}/moved", phase="update"
+            "moving_average", (before, value), attributes, name=label, phase="update"
         )
     return result
+
+
+def assigned(builder: Builder, before: int, value: int, name: str) -> int:
+    """Append the assignment of a tensor to a weight, in the dtype of the weight."""
+    dtype = builder.dtype(before)
+    if builder.dtype(value) != dtype:
+        (value,) = builder.apply("cast", (value,), {"dtype": dtype}, phase="update")
+    kind = "assign" if dtype == "float32" else "integer_assign"
+    return builder.apply(kind, (before, value), name=name, phase="update")[0]

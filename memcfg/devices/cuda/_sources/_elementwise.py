@@ -210,6 +210,7 @@ _OF_TWO = {
     "integer_remainder": "static_cast<int>(remainder(a, b))",
     "integer_truncated_remainder": "b == 0 ? 0 : static_cast<int>(i64(a) % b)",
     "integer_power_of": "power(a, b)",
+    "integer_assign": "b",
     "integer_less": "a < b",
     "integer_less_equal": "a <= b",
     "integer_equal": "a == b",
