@@ -6,16 +6,17 @@ step, or to a packed weight, which takes bytes in all steps.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from memcfg.graph import Algorithm
 
-    Order: TypeAlias = Callable[["Claims"], list["Claim"]]
+Order: TypeAlias = Callable[["Claims"], list["Claim"]]
 
 
 class Claim(NamedTuple):
