@@ -32,6 +32,7 @@ __all__ = [
     "margin_of",
     "pools_below",
     "refusal_observers",
+    "sparing_models",
     "undemanding",
 ]
 
@@ -42,8 +43,10 @@ _PAGE = 4096
 _MARGIN_PART = 16
 _MAX_MARGIN = 64 * 2**20
 
-# Whether a request that does not fit asks for memory. Not while memory is given back.
-_asks: ContextVar[bool] = ContextVar("memcfg_asks_for_memory", default=True)
+# Holders of an order below this one are asked if a request does not fit; none while
+# memory is given back.
+_ALL, _NOBODY = 1 << 30, -(1 << 30)
+_asks: ContextVar[int] = ContextVar("memcfg_asks_for_memory", default=_ALL)
 
 # Called with the resource and the error of a request that is refused in the end.
 refusal_observers: list[Callable[[Any, ResourceExhaustedError], None]] = []
@@ -54,17 +57,19 @@ class GivingOrder(IntEnum):
 
     READ_AHEAD = 0  # batches that would wait for a model
     CACHE = 1  # elements that can be read again
+    MODEL = 2  # bytes without which steps take longer
 
 
 class Holder(Protocol):
     """Something that can do without memory of a pool.
 
-    Both are called in any thread, during an allocation, and wait for nothing.
+    Both are called in any thread, during an allocation, and wait for nothing but the
+    end of a model's step.
     """
 
     @property
     def spare_bytes(self) -> int:
-        """Bytes that it could give back."""
+        """Bytes that it could give back, and that plans count on."""
 
     def give_back(self, nbytes: int) -> int:
         """Free at least `nbytes`, or all that can be freed; return the freed bytes."""
@@ -96,16 +101,17 @@ class Holders:
 
     def give_back(self, nbytes: int) -> int:
         """Let holders free `nbytes`, in their order; return the freed bytes."""
-        given = 0
+        given, below = 0, _asks.get()
         with undemanding():
-            for holder in self._in_order():
+            for holder in self._in_order(below):
                 if given >= nbytes:
                     break
                 given += holder.give_back(nbytes - given)
         return given
 
-    def _in_order(self) -> list[Holder]:
-        found = (refers() for _, refers in sorted(self._holders.copy().items()))
+    def _in_order(self, below: int = _ALL) -> list[Holder]:
+        rows = sorted(self._holders.copy().items())
+        found = (refers() for (order, _), refers in rows if order < below)
         return [holder for holder in found if holder is not None]
 
     def __len__(self) -> int:
@@ -125,7 +131,20 @@ def margin_beside(needed_bytes: int) -> int:
 @contextmanager
 def undemanding() -> Iterator[None]:
     """Let requests that do not fit fail in a ``with`` block, without asking holders."""
-    token = _asks.set(False)
+    with _asking(_NOBODY):
+        yield
+
+
+@contextmanager
+def sparing_models() -> Iterator[None]:
+    """Let requests that do not fit ask data alone for memory, in a ``with`` block."""
+    with _asking(GivingOrder.MODEL):
+        yield
+
+
+@contextmanager
+def _asking(below: int) -> Iterator[None]:
+    token = _asks.set(min(below, _asks.get()))
     try:
         yield
     finally:
@@ -145,7 +164,7 @@ def is_budgeted(resource: Any) -> bool:
 
 def make_room(resource: Any, error: ResourceExhaustedError) -> bool:
     """Have memory given back for a request that failed; return whether any was."""
-    if not _asks.get():
+    if _asks.get() == _NOBODY:
         return False
     seen = {id(pool): pool for pool in pools_below(resource)}
     given = [_ask(pool, error) for pool in seen.values()]

@@ -148,6 +148,7 @@ __all__ = [
     "get_host_limits",
     "get_num_threads",
     "has_kernel",
+    "holds_turn",
     "intern_tag",
     "layout_of",
     "list_algorithms",

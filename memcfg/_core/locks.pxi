@@ -9,7 +9,15 @@ ctypedef fused Queue:
     native.Semaphore
 
 
-cdef int acquire(Queue* queue) except -1:
+cdef extern from *:
+    """
+    static thread_local int held_turns = 0;
+    """
+    int held_turns  # of all locks, in the calling thread
+
+
+# Returns whether it is acquired; False after about so many milliseconds, -1 is for good.
+cdef bint acquire(Queue* queue, int64_t patience=-1) except -1:
     cdef shared_ptr[native.Waiter] waiter
     cdef native.bool acquired = False
     with nogil:
@@ -18,13 +26,23 @@ cdef int acquire(Queue* queue) except -1:
         with nogil:
             acquired = queue.wait(waiter, native.milliseconds(_WAIT))
         if acquired:
-            return 0
+            return True
+        if patience >= 0:
+            patience -= _WAIT
+            if patience < 0:
+                queue.cancel(waiter)
+                return False
         try:
             PyErr_CheckSignals()
         except BaseException:
             queue.cancel(waiter)
             raise
-    return 0
+    return True
+
+
+def holds_turn():
+    """Return whether the calling thread has a turn of any lock."""
+    return held_turns > 0
 
 
 @cython.final
@@ -53,6 +71,12 @@ cdef class Lock:
         """Return a context that has the lock, and that no thread enters twice."""
         return Turn.__new__(Turn, self, None, True)
 
+    def turn_within(self, double seconds):
+        """Return a context that says whether it has the lock, after about so long."""
+        cdef Turn turn = Turn.__new__(Turn, self, None)
+        turn.patience = <int64_t>(seconds * 1000)
+        return turn
+
     def require_no_step(self):
         """Raise RuntimeError if the calling thread is amid a step of it."""
         if self.in_step and not self.core.get().elsewhere():
@@ -71,14 +95,19 @@ cdef class Lock:
             raise RuntimeError(message)
 
     @property
+    def is_in_step(self):
+        """Whether the thread that has it is amid a step."""
+        return self.in_step
+
+    @property
     def waiting(self):
         """How many wait for it."""
         return self.core.get().waiting()
 
-    cdef int take(self) except -1:
+    cdef bint take(self, int64_t patience=-1) except -1:
         if native.fork_count() > 0:
             self.long_use.get().elsewhere()
-        return acquire(self.core.get())
+        return acquire(self.core.get(), patience)
 
     cdef int take_step(self) except -1:
         self.take()
@@ -113,20 +142,26 @@ cdef class Turn:
     cdef str message  # of a session that is refused; None is a turn
     cdef bint is_step
     cdef bint held
+    cdef int64_t patience  # milliseconds to wait; -1 is for good
 
     def __cinit__(self, Lock lock not None, str message, bint is_step=False):
         self.lock = lock
         self.message = message
         self.is_step = is_step
+        self.patience = -1
 
     def __enter__(self):
+        global held_turns
         if self.is_step:
             self.lock.take_step()
-        elif self.message is None:
-            self.lock.take()
-        else:
+        elif self.message is not None:
             self.lock.take_session(self.message)
+        elif not self.lock.take(self.patience):
+            return False
         self.held = True
+        if self.message is None:
+            held_turns += 1
+        return True
 
     def __exit__(self, *exception):
         self.leave()
@@ -135,10 +170,12 @@ cdef class Turn:
         self.leave()
 
     cdef int leave(self) except -1:
+        global held_turns
         if not self.held:
             return 0
         self.held = False
         if self.message is None:
+            held_turns -= 1
             if self.is_step:
                 self.lock.in_step = False
             self.lock.core.get().leave()

@@ -452,6 +452,7 @@ class Executor:
             )
             largest = self._largest(graphs, initial)
             self._loader_bytes = 0
+            spare = self.device.pool.holders.spare_bytes
             try:
                 self._replace(make(self._budget(promised, initial=largest)), initial)
             except ResourceExhaustedError as error:
@@ -459,7 +460,7 @@ class Executor:
                 if isinstance(error, InfeasiblePlanError):
                     again = self._collects_others()
                 else:
-                    again = len(self.device.pool.holders) > 0
+                    again = spare > 0
                 if not ends and not again:
                     raise
                 # Holders have given back what they can, which may be less than spare.
@@ -896,6 +897,23 @@ class Executor:
         """
         with self.lock.turn():
             return self._budget(promised, limit_bytes).nbytes
+
+    def beyond(self, nbytes: int) -> int | None:
+        """Return what `load` is to leave to others so that the model has some bytes.
+
+        Parameters
+        ----------
+        nbytes : int
+            Bytes of the device for the model.
+
+        Returns
+        -------
+        int or None
+            Bytes, negative if the model would have more than now; None without a limit.
+        """
+        with self.lock.turn():
+            budget = self._budget(-self._loader_bytes).nbytes
+            return None if budget is None else budget - nbytes
 
     def leave(self, nbytes: int) -> bool:
         """Plan the loaded programs again, to leave bytes to what reads the data.

@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from memcfg import config
-from memcfg._core import CallbackKernel, Lock, Pool, Program
+from memcfg._core import CallbackKernel, Lock, Pool, Program, holds_turn
 
 pytestmark = pytest.mark.usefixtures("fresh_config")
 
@@ -266,3 +266,42 @@ def test_programs_that_fail_or_are_interrupted_leave_room(interrupt):
         leave.set()
         assert run.result(60) == -1
     assert program(lambda: None).run() == -1
+
+
+def test_a_turn_is_waited_for_so_long_and_no_longer():
+    lock = Lock("model")
+    taken, leave = threading.Event(), threading.Event()
+
+    def hold():
+        with lock.turn():
+            taken.set()
+            assert leave.wait(60)
+
+    with ThreadPoolExecutor(1) as threads:
+        run = threads.submit(hold)
+        assert taken.wait(60)
+        with lock.turn_within(0.1) as is_taken:
+            assert not is_taken
+            assert not holds_turn()
+        assert lock.waiting == 0
+        threading.Timer(0.1, leave.set).start()
+        with lock.turn_within(60) as is_taken:
+            assert is_taken
+            assert holds_turn()
+            assert run.done()
+            with lock.turn_within(0) as again:
+                assert again
+        assert not holds_turn()
+
+
+def test_a_thread_knows_of_its_turns_of_all_locks():
+    first, second = Lock("first"), Lock("second")
+    with ThreadPoolExecutor(1) as threads, first.step():
+        assert not threads.submit(holds_turn).result()
+        with second.session("another"):
+            assert holds_turn()
+        with second.turn():
+            pass
+        assert holds_turn()
+    with first.session("another"):
+        assert not holds_turn()

@@ -199,7 +199,7 @@ def test_a_cache_makes_way_for_a_model_and_is_filled_again():
         held = budget.in_use_bytes
         assert held >= 1000 * KIB
         pipeline.calls = 0
-        large = make(448, 2)  # without the cache's memory it has no plan
+        large = make(464, 2)  # without the cache's memory it has no plan
         large.fit(pipeline.dataset, verbose=0)
         assert pipeline.calls > 0
         assert budget.in_use_bytes <= budget.limit_bytes

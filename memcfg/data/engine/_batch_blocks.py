@@ -6,11 +6,17 @@ the workspace gets a new one.
 
 from __future__ import annotations
 
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from memcfg._core import fork_count
-from memcfg._core._holders import GivingOrder, is_budgeted, list_holder, undemanding
+from memcfg._core._holders import (
+    GivingOrder,
+    is_budgeted,
+    list_holder,
+    sparing_models,
+    undemanding,
+)
 from memcfg.config import WorkspaceConfig
 from memcfg.data.engine._run import free_bytes
 from memcfg.errors import ResourceExhaustedError
@@ -102,10 +108,12 @@ class Ring:
     def _fill(self, slots: int) -> None:
         """Add blocks; with a budget, as many as there is memory for."""
         while len(self._blocks) < slots:
+            needed = len(self._blocks) < _LEAST
             try:
-                self._blocks.append(self._workspace(self.block_bytes))
+                with nullcontext() if needed else sparing_models():
+                    self._blocks.append(self._workspace(self.block_bytes))
             except ResourceExhaustedError:
-                if len(self._blocks) < _LEAST or not is_budgeted(self._resource):
+                if needed or not is_budgeted(self._resource):
                     raise
                 self._most = len(self._blocks)
                 return

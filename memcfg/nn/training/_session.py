@@ -41,6 +41,7 @@ from memcfg.nn.inputs._samples import Wanted
 from memcfg.nn.training._crash_facts import CrashFacts, crash_subjects
 from memcfg.nn.training._crash_facts import name_of as step_name
 from memcfg.nn.training._index_tables import index_tables
+from memcfg.nn.training._model_holder import ModelHolder
 from memcfg.nn.training._predictions import lies_outside
 from memcfg.nn.training._totals import Totals
 from memcfg.nn.training._tracing import (
@@ -181,6 +182,9 @@ class Session:
     instead: Fallback | None = None  # by which this model is trained for another
     _trained: ProgramKey | None = None  # the last whole batch that ranks train on
     _stored: Mapping[str, FirstValue] | None = None  # what lies in a file
+    _holder: ModelHolder | None = None  # on the pool of the executor
+    _shrunk_from = 0  # bytes that the model could take before others took them
+    _too_few = 0  # bytes within which the loaded programs cannot run
 
     def __init__(
         self,
@@ -297,6 +301,7 @@ class Session:
                     self._executor = Executor(
                         device, name=self._owner, lock=self.lock, times=self._times
                     )
+                    self._holder = ModelHolder(self, device.pool)
             return self._executor
 
     @property
@@ -669,6 +674,93 @@ class Session:
             self._drop_programs()
             return self.executor.leave(nbytes)
 
+    @property
+    def may_shrink(self) -> bool:
+        """Whether arrays of the program may take memory of the model between steps."""
+        return (
+            bool(self._on_oom.steps)
+            and not self._unplanned
+            and self._spec.rank is None
+            and not self._superseded
+            and self._executor is not None
+            and self._executor.nbytes > 0
+        )
+
+    def shrink_by(self, sizes: Sequence[int]) -> int:
+        """Load the programs in use within less memory; return the bytes freed.
+
+        They are planned for the first of the sizes less for which there is a plan.
+        Where there is none, batches run in parts that fit with the last size less, if
+        `on_oom` permits that. If that is not possible either, nothing changes.
+        """
+        with self.lock.turn():
+            if not self.may_shrink or self.lock.is_in_step:
+                return 0
+            executor, training = self.executor, self._training
+            before, lead = executor.nbytes, self.lead
+            wanted = self._in_use()
+            room = executor.beyond(0)
+            known = self._divisions.copy(), self.fallbacks.copy(), self.refused
+            sizes = [each for each in sizes if before - each > self._too_few]
+            if room is None or not wanted or not sizes:
+                return 0
+            promises = [room - (before - each) for each in sizes]
+            if not self._load_first(wanted, training, promises):
+                try:
+                    if not self._fits_in_parts(wanted, promises[-1]):
+                        self._too_few = before - sizes[-1]
+                        return 0
+                    self._load(wanted, training, promises[-1])
+                except (ResourceExhaustedError, PlanError, GraphError, OSError):
+                    self._divisions, self.fallbacks, self.refused = known
+                    self._too_few = before - sizes[-1]
+                    return 0
+            if lead is not None:
+                self._lead = self._programs([self._whole_of(lead)])[0]
+            self._shrunk_from = self._shrunk_from or room
+            return max(0, before - executor.nbytes)
+
+    def _in_use(self) -> list[ProgramKey]:
+        """Return the batches that reports describe and that ran last."""
+        keys = [self.lead, *list(self._graphs)[-1:]]
+        return list(dict.fromkeys(self._whole_of(key) for key in keys if key))
+
+    def _whole_of(self, key: ProgramKey) -> ProgramKey:
+        """Return the batch that a program runs, or runs a part of."""
+        for whole, division in self._divisions.items():
+            if key in division.keys(whole, counts=True):
+                return whole
+        return key
+
+    def _load_first(
+        self, wanted: Sequence[ProgramKey], training: bool, promises: Sequence[int]
+    ) -> bool:
+        """Load programs that leave the first of some bytes; whether any has a plan."""
+        for promised in promises:
+            with suppress(ResourceExhaustedError, PlanError, GraphError, OSError):
+                self._load_beside(self._programs(wanted), training, promised)
+                return True
+        return False
+
+    def _fits_in_parts(self, wanted: Sequence[ProgramKey], promised: int) -> bool:
+        """Return whether batches have a plan, as a whole or in parts of one sample."""
+        return "micro_batch" in self._on_oom.own and all(
+            self._shortfall(key, promised) == 0
+            or (
+                not why_whole(
+                    self._spec_for(self._training),
+                    key,
+                    self._on_oom,
+                    partial(self._trace_part, key),
+                )
+                and self._shortfall(Division(1, 0).key(key, 1, key.kind), promised) == 0
+            )
+            for key in wanted
+        )
+
+    def _shortfall(self, key: ProgramKey, promised: int) -> int:
+        return self.executor.shortfall(self._trace_part(key), self._policy, promised)
+
     def _require_missing(self, key: ProgramKey) -> None:
         """Load the programs of a batch that are not loaded, or were evicted."""
         self._check_current()
@@ -690,6 +782,8 @@ class Session:
         for key in reversed(keys):
             self._use(key)
         loaded = all(map(self._is_current, keys))
+        if self._may_grow(promised):
+            loaded, self._shrunk_from = False, 0
         if not loaded or not self._leaves(promised):
             training = self._training or any(key.kind == "train" for key in wanted)
             self._load(wanted, training, promised)
@@ -720,6 +814,13 @@ class Session:
                 if left is None or left >= division.needed:
                     del self._divisions[key]
                     self.fallbacks.pop(key, None)
+
+    def _may_grow(self, promised: int) -> bool:
+        """Return whether there is room again that the model has given to others."""
+        if not self._shrunk_from:
+            return False
+        left = self.executor.budget_bytes(promised)
+        return left is None or left >= self._shrunk_from
 
     def _shares_of(self, key: ProgramKey) -> tuple[Share, ...]:
         if key.weights not in self._shares:
@@ -1199,6 +1300,7 @@ class Session:
             new = initial.keys() - self._on_host.keys()
             self._as_drawn = (drawn - initial.keys()) | new
         self._debug_mode = debug_mode
+        self._too_few = 0
         self._orders.loaded = self._orders.changes
         self._is_stale = False
         for name in initial:
