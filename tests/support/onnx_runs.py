@@ -28,6 +28,25 @@ def reference(path: Path, *inputs: Any, checked: bool = True) -> list[Any]:
     return ReferenceEvaluator(model).run(None, feeds)
 
 
+def in_float64(path: Path, *inputs: Any) -> list[Any]:
+    """The outputs of a file by the same meaning, all numbers of float32 widened."""
+    numbers, kinds = onnx.numpy_helper, onnx.TensorProto
+    model = onnx.load(path)
+    graph = model.graph
+    attributes = [each for node in graph.node for each in node.attribute]
+    arrays = [each.t for each in attributes if each.HasField("t")]
+    for array in (*graph.initializer, *arrays):
+        if array.data_type == kinds.FLOAT:
+            wide = numbers.to_array(array).astype(np.float64)
+            array.CopyFrom(numbers.from_array(wide, array.name))
+    for each in (*graph.input, *graph.output, *graph.value_info):
+        if each.type.tensor_type.elem_type == kinds.FLOAT:
+            each.type.tensor_type.elem_type = kinds.DOUBLE
+    onnx.save(model, path.with_suffix(".float64.onnx"))
+    wide = [x.astype(np.float64) if x.dtype == np.float32 else x for x in inputs]
+    return reference(path.with_suffix(".float64.onnx"), *wide)
+
+
 def runtime(path: Path, *inputs: Any, optimized: bool = True) -> list[Any]:
     """The outputs of a file by onnxruntime, with or without its joined kernels."""
     import onnxruntime
@@ -53,12 +72,14 @@ def predicted(model: mc.nn.Model, inputs: Any) -> list[Any]:
     return list(made) if isinstance(made, list | tuple) else [made]
 
 
-def assert_same(found: Any, expected: Any, tolerance: float = TOLERANCE) -> None:
-    """Compare outputs, relative to the largest number of each."""
+def assert_same(
+    found: Any, expected: Any, tolerance: float = TOLERANCE, least: float = 1.0
+) -> None:
+    """Compare outputs, relative to the largest number of each, or to the least."""
     assert len(found) == len(expected)
     for a, b in zip(found, expected, strict=True):
         assert a.shape == b.shape
-        scale = max(1.0, float(np.nanmax(np.abs(b), initial=0.0)))
+        scale = max(least, float(np.nanmax(np.abs(b), initial=0.0)))
         np.testing.assert_allclose(a, b, atol=tolerance * scale, rtol=tolerance)
 
 
