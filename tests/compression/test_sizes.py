@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import runpy
+from pathlib import Path
+
 import numpy as np
 import pytest
 from deep_compression_tables import TOTALS
@@ -14,6 +17,12 @@ from memcfg.compression import (
     expected_fillers,
     sparse_bytes,
 )
+
+BENCH = Path(__file__).resolve().parents[2] / "bench"
+LARGE = ("AlexNet", "VGG-16")
+# The paper's; of VGG-16 and LeNet-300-100 the sum of layers, not the 11.3 MB and 27 KB
+# of the last lines.
+NETWORK_BYTES = {"LeNet-300-100": 26e3, "AlexNet": 6.9e6, "VGG-16": 10.5e6}
 
 
 @given(st.sets(st.integers(0, 400)), st.integers(1, 5))
@@ -53,6 +62,52 @@ def test_networks_are_as_small_as_in_the_paper(name):
     assert dense / shared == pytest.approx(ratio, rel=0.06)
     near = {"VGG-16": 0.03, "LeNet-5": 0.06}.get(name, 0.1)
     assert coded == pytest.approx(total, rel=near)
+
+
+def as_before_huffman(row):
+    """The entries that a layer of the paper has, by its bytes in fixed widths."""
+    return (
+        8
+        * (row.share / 100 * 4 * row.size - 4 * 2**row.bits)
+        / (row.bits + row.index_bits)
+    )
+
+
+@pytest.mark.parametrize("name", LARGE)
+def test_the_columns_of_the_paper_say_the_same_of_each_layer(name):
+    """Entries by the column before Huffman codes, at the bits of the one after."""
+    coded = 0.0
+    for row in TOTALS[name][0]:
+        entries = as_before_huffman(row)
+        short = sparse_bytes(entries, row.coded_bits, row.coded_index_bits, 2**row.bits)
+        near = 0.045 if row.size > 10_000 else 0.08  # the paper's figures are rounded
+        assert short == pytest.approx(row.coded_share / 100 * 4 * row.size, rel=near)
+        coded += short
+    assert coded == pytest.approx(NETWORK_BYTES[name], rel=0.03)
+
+
+@pytest.mark.parametrize(
+    "name", ["LeNet-300-100", *(pytest.param(n, marks=pytest.mark.slow) for n in LARGE)]
+)
+def test_huffman_codes_take_the_bytes_of_the_formula(name):
+    """Whole layers, of which gaps and numbers are as uneven as the paper's bits say."""
+    layer_of = runpy.run_path(str(BENCH / "bench_coding.py"))["layer_of"]
+    total = 0
+    for row in TOTALS[name][0]:
+        bits = row.bits, row.coded_bits, row.index_bits, row.coded_index_bits
+        array = layer_of((row.size, row.density, *bits, row.coded_share))
+        code = encode(array, index_bits=row.index_bits)
+        np.testing.assert_array_equal(code.decode(), array)
+        total += code.nbytes
+        places = np.flatnonzero(array)
+        entries = len(places) + count_fillers(places, row.index_bits)
+        formula = sparse_bytes(
+            entries, row.coded_bits, row.coded_index_bits, 2**row.bits
+        )
+        own = code.nbytes - code.parts.header - code.parts.tables
+        assert own == pytest.approx(formula, rel=0.04)
+        assert own == pytest.approx(row.coded_share / 100 * 4 * row.size, rel=0.05)
+    assert total == pytest.approx(NETWORK_BYTES[name], rel=0.03)
 
 
 @pytest.mark.parametrize("name", TOTALS)
