@@ -1,10 +1,11 @@
-"""What it costs to show memory while a model trains: the bar's line, and live reports.
+"""What it costs to show memory while a model trains: bars, live reports, histories.
 
 One process trains LeNet-5 on digits of the size of MNIST's. Epochs of all kinds take
 turns: without output, with the bar of steps alone, with the line of memory below it,
-and, without output, while a live report is written. A bar is drawn on a terminal whose
-output nobody reads. Beside the epochs, the seconds of the training's thread in which
-the bar was drawn are counted, which other programs disturb less. Asserts nothing.
+and, without output, while a live report is written, and while the history of the
+device's pool is recorded. A bar is drawn on a terminal whose output nobody reads.
+Beside the epochs, the seconds of the training's thread in which the bar was drawn are
+counted, which other programs disturb less. Asserts nothing.
 
 ``python bench live --output bench/results/live.json``
 """
@@ -19,7 +20,7 @@ import statistics
 import sys
 import tempfile
 import time
-from contextlib import redirect_stdout
+from contextlib import nullcontext, redirect_stdout
 from pathlib import Path
 
 import machine
@@ -32,7 +33,7 @@ from memcfg.nn.training import _session
 from memcfg.nn.training.progress import _progress
 
 REPORTS = 200
-KINDS = ("silent", "bar", "memory", "report")
+KINDS = ("silent", "bar", "memory", "report", "history")
 
 
 class Terminal(io.StringIO):
@@ -93,6 +94,48 @@ def summaries(seconds: dict, draws: dict) -> list[dict]:
     return results
 
 
+class Epochs:
+    """Trains epochs of all kinds, and keeps what they took."""
+
+    def __init__(self, rows: int) -> None:
+        rng = np.random.default_rng(0)
+        self.x = rng.random((rows, 32, 32, 1), "float32")
+        self.y = rng.integers(0, 10, rows)
+        self.model = mc.models.lenet5()
+        loss = mc.nn.SparseCategoricalCrossentropy(from_logits=True)
+        self.model.compile("adam", loss)
+        self.pool, self.drawn = _session.Session.pool, Drawn()
+        self.seconds = {kind: [] for kind in KINDS}
+        self.draws = {kind: [] for kind in KINDS}
+        self.events = 0  # of a history, the most
+
+    def clear(self) -> None:
+        for each in (*self.seconds.values(), *self.draws.values()):
+            each.clear()
+
+    def train(self, kind: str) -> None:
+        _session.Session.pool = self.pool if kind == "memory" else None
+        mc.config.set_live_report(kind == "report")
+        self.drawn.seconds, self.drawn.count = 0.0, 0
+        verbose = int(kind in ("bar", "memory"))
+        with redirect_stdout(Terminal()):
+            began = time.perf_counter()
+            with recording() if kind == "history" else nullcontext() as history:
+                self.model.fit(self.x, self.y, batch_size=32, epochs=1, verbose=verbose)
+            took = time.perf_counter() - began
+        if history is not None:
+            self.events = max(self.events, len(history.trace()))
+        self.seconds[kind].append(took)
+        drawn = self.drawn
+        self.draws[kind].append(
+            (drawn.seconds / took, drawn.seconds / max(drawn.count, 1))
+        )
+
+
+def recording():
+    return mc.config.record_memory_history("CPU:0")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=6_000)
@@ -102,43 +145,24 @@ def main() -> None:
     # Reports lie in a folder of the session; here, in one of this run.
     session = tempfile.TemporaryDirectory()
     os.environ["XDG_RUNTIME_DIR"] = session.name
-    rng = np.random.default_rng(0)
-    x = rng.random((options.rows, 32, 32, 1), "float32")
-    y = rng.integers(0, 10, options.rows)
     mc.config.set_memory_limit("CPU:0", "64MiB")
-    model = mc.models.lenet5()
-    model.compile("adam", mc.nn.SparseCategoricalCrossentropy(from_logits=True))
-    pool, drawn = _session.Session.pool, Drawn()
-    seconds = {kind: [] for kind in KINDS}
-    draws = {kind: [] for kind in KINDS}
-
-    def epoch(kind: str) -> None:
-        _session.Session.pool = pool if kind == "memory" else None
-        mc.config.set_live_report(kind == "report")
-        drawn.seconds, drawn.count = 0.0, 0
-        with redirect_stdout(Terminal()):
-            began = time.perf_counter()
-            verbose = int(kind in ("bar", "memory"))
-            model.fit(x, y, batch_size=32, epochs=1, verbose=verbose)
-            took = time.perf_counter() - began
-        seconds[kind].append(took)
-        draws[kind].append((drawn.seconds / took, drawn.seconds / max(drawn.count, 1)))
-
+    epochs = Epochs(options.rows)
     for kind in KINDS:
-        epoch(kind)
-    for each in (*seconds.values(), *draws.values()):
-        each.clear()
+        epochs.train(kind)
+    epochs.clear()
     for turn in range(options.repeats):
-        for kind in KINDS[turn % 4 :] + KINDS[: turn % 4]:
-            epoch(kind)
+        first = turn % len(KINDS)
+        for kind in KINDS[first:] + KINDS[:first]:
+            epochs.train(kind)
     mc.config.set_live_report(False)
     written = report_seconds()
     print(f"a report takes {1e6 * written:.0f} µs of a processor, once a second")
-    results = summaries(seconds, draws)
+    print(f"a history of an epoch has at most {epochs.events} events")
+    results = summaries(epochs.seconds, epochs.draws)
     if options.output is not None:
         facts = machine.facts() | {"rows": options.rows, "turns": options.repeats}
         document = {"environment": facts, "report_processor_seconds": written}
-        document["results"] = results
+        document |= {"events_of_a_history": epochs.events, "results": results}
         options.output.write_text(json.dumps(document, indent=1) + "\n")
 
 

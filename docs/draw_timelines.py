@@ -86,6 +86,13 @@ def page_of_gpt(path: Path) -> None:
     mt.get_budget(model).memory_timeline().save(path)
 
 
+def page_of_program(path: Path) -> None:
+    """Write the page of a device's history, which an example records."""
+    example = HERE.parent / "examples" / "84_record_a_program.py"
+    subprocess.run([sys.executable, str(example), str(path.parent)], check=True)
+    path.with_name("program.html").replace(path)
+
+
 def picture_of(page: Path) -> Image.Image:
     """Return what a browser shows of a page, without what is below the plot."""
     with tempfile.TemporaryDirectory() as folder:
@@ -120,6 +127,8 @@ def main() -> None:
         write("timeline-swapping.png", [picture_of(page)])
         page_of_gpt(page)
         write("timeline-pytorch.png", [picture_of(page)])
+        page_of_program(page)
+        write("timeline-program.png", [picture_of(page)])
 
 
 if __name__ == "__main__":

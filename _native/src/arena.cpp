@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <stdexcept>
 
+#include "memcfg/pool_history.hpp"
+
 namespace memcfg {
 
 namespace {
@@ -46,6 +48,7 @@ Arena::Arena(std::shared_ptr<Pool> pool, Bytes capacity, const std::string& owne
   try {
     const Pool::Lock lock(pool_->mutex_);
     tag_ = pool_->number_of(owner_);
+    pool_->arenas_.push_back(this);
     pool_->tags_.add_arena(tag_);
   } catch (...) {
     if (base_ != nullptr) system.release(base_, capacity_);
@@ -55,6 +58,7 @@ Arena::Arena(std::shared_ptr<Pool> pool, Bytes capacity, const std::string& owne
 
 Arena::~Arena() {
   if (!freed_) {
+    leave_pool();
     if (base_ != nullptr) pool_->system().release(base_, capacity_);
     release(0, committed_);
   }
@@ -70,8 +74,30 @@ void Arena::fail(Bytes requested,
     const Pool::Lock lock(pool_->mutex_);
     pool_->release_arena(pages);
     pool_->roll_back(charge);
+    pool_->note_failure(requested, owner_);
   }
   throw out_of_memory_error(*pool_, cause, requested);
+}
+
+std::optional<LiveBlock> Arena::holding() const {
+  const Bytes size = requested_;
+  if (size == 0) return std::nullopt;
+  return LiveBlock{
+      reinterpret_cast<std::uintptr_t>(base_), size, align_up(size), owner_};
+}
+
+void Arena::note(Bytes requested) const noexcept {
+  if (left_pool_) return;
+  if (requested_ > 0) pool_->note(History::free, base_, requested_, tag_);
+  if (requested > 0) pool_->note(History::allocate, base_, requested, tag_);
+}
+
+void Arena::leave_pool() noexcept {
+  const Pool::Lock lock(pool_->mutex_);
+  auto& arenas = pool_->arenas_;
+  arenas.erase(std::find(arenas.begin(), arenas.end(), this));
+  note(0);
+  left_pool_ = true;
 }
 
 void Arena::commit(Bytes requested, Bytes pages) noexcept {
@@ -80,6 +106,7 @@ void Arena::commit(Bytes requested, Bytes pages) noexcept {
   pool_->counts_.allocate(requested - requested_, charge, tag_);
   pool_->commit(charge);
   pool_->caches_.note_peak(nullptr);
+  note(requested);
   committed_ += pages;
   requested_ = requested;
 }
@@ -91,6 +118,7 @@ void Arena::release(Bytes requested, Bytes pages) noexcept {
   pool_->counts_.resize(requested - requested_, Bytes{0} - charge, tag_);
   pool_->release_arena(pages);
   pool_->accounting_.release(charge);
+  note(requested);
   committed_ -= pages;
   requested_ = requested;
 }
@@ -131,7 +159,7 @@ void Arena::grow(Bytes requested) {
   const Bytes end = align_up(size + charge, system.page_size());
   Bytes pages = 0;
   if (fits) pages = block && !open ? capacity_ - committed_ : end - committed_;
-  pool_->reserve_holding(more, charge, pages);
+  pool_->reserve_holding(*this, more, charge, pages);
   if (!fits) fail(more, charge, pages, OutOfMemoryInfo::no_addresses);
   if (pages > 0 && !take(pages)) {
     fail(more,
@@ -204,6 +232,7 @@ void Arena::free() {
   const std::lock_guard<std::mutex> lock(mutex_);
   require_alive();
   require_unheld("freed");
+  leave_pool();
   if (base_ != nullptr) pool_->system().release(base_, capacity_);
   freed_ = true;
   release(0, committed_);

@@ -7,7 +7,9 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "memcfg/arena.hpp"
 #include "memcfg/forks.hpp"
+#include "memcfg/pool_history.hpp"
 
 namespace memcfg {
 namespace {
@@ -23,6 +25,15 @@ std::unique_ptr<const System> blocks_of(const std::shared_ptr<Resource>& upstrea
 const System* pages_of(const Resource* upstream, const System* blocks) {
   if (blocks != nullptr) return blocks;
   return upstream == nullptr ? &host_system() : upstream->pages();
+}
+
+std::vector<LiveBlock> live_blocks(const std::vector<HeapExtent>& layout) {
+  std::vector<LiveBlock> rows;
+  for (const HeapExtent& each : layout) {
+    if (each.state != HeapExtent::block) continue;
+    rows.push_back({each.address, each.requested, align_up(each.requested), each.tag});
+  }
+  return rows;
 }
 
 void require_limit(Bytes limit) {
@@ -207,8 +218,16 @@ void Pool::remove(PendingFrees& pending) noexcept {
 Pool::Allocation Pool::allocate_slowly(const Request& request, ThreadCache* cache) {
   Allocation made{};
   const auto cause = attempt([&] { made = try_allocate(request, cache); });
-  if (cause) throw out_of_memory_error(*this, *cause, request.size);
+  if (cause) refuse(*cause, request.size, request.tag);
   return made;
+}
+
+void Pool::refuse(Cause cause, Bytes requested, std::string_view tag) {
+  {
+    const Lock lock(mutex_);
+    note_failure(requested, tag);
+  }
+  throw out_of_memory_error(*this, cause, requested);
 }
 
 Pool::Allocation Pool::try_allocate(const Request& request, ThreadCache* cache) {
@@ -232,6 +251,7 @@ Pool::Allocation Pool::try_allocate(const Request& request, ThreadCache* cache) 
   counts_.allocate(request.size, charge, tag);
   caches_.note_peak(cache);
   made.chunk->use.store(Use(request.size, tag).word(), kRelaxed);
+  note(History::allocate, address_of(*made.chunk), request.size, tag);
   return made;
 }
 
@@ -350,10 +370,10 @@ Pool::Allocation Pool::allocate_in_huge_pages(Request request) {
   const Bytes alignment = request.alignment;
   request.alignment = std::max(alignment, system_.huge_page_size());
   if (request.size >= kManyPages && request.alignment > alignment) {
-    try {
-      return allocate_slowly(request, own_cache());
-    } catch (const out_of_memory&) {  // then wherever it fits
-    }
+    ThreadCache* const cache = own_cache();
+    Allocation made{};
+    if (!attempt([&] { made = try_allocate(request, cache); })) return made;
+    // then wherever it fits
   }
   request.alignment = alignment;
   return allocate_slowly(request, own_cache());
@@ -438,6 +458,7 @@ void Pool::deallocate_slowly(Chunk& chunk, Use use, ThreadCache* cache) noexcept
     learn_tags(*cache);
     if (charge > SizeClass::kLargest && cache->put_large(chunk, use, charge)) return;
   }
+  note(History::free, address_of(chunk), use.requested(), use.tag());
   accounting_.release(charge);
   counts_.deallocate(use, charge);
   heap_.release(chunk);
@@ -502,6 +523,8 @@ bool Pool::try_resize(void* address, Bytes size, Bytes new_size, ThreadCache* ca
     accounting_.release(before - now);
   }
   counts_.resize(new_size - size, now - before, claim.use().tag());
+  note(History::free, address, size, claim.use().tag());
+  note(History::allocate, address, new_size, claim.use().tag());
   return claim.change(true, new_size);
 }
 
@@ -617,7 +640,10 @@ void Pool::fit_pages(Bytes limit) {
   if (committed() > ceiling) throw AllocationFailed{OutOfMemoryInfo::fragmented};
 }
 
-void Pool::reserve_holding(Bytes requested, Bytes charge, Bytes pages) {
+void Pool::reserve_holding(const Arena& arena,
+                           Bytes requested,
+                           Bytes charge,
+                           Bytes pages) {
   const auto cause = attempt([&] {
     caches_.note_peak(nullptr);
     reserve(charge);
@@ -628,7 +654,7 @@ void Pool::reserve_holding(Bytes requested, Bytes charge, Bytes pages) {
       throw;
     }
   });
-  if (cause) throw out_of_memory_error(*this, *cause, requested);
+  if (cause) refuse(*cause, requested, arena.owner());
 }
 
 // Free pages make way for an arena's. Throws AllocationFailed, nothing taken.
@@ -655,6 +681,57 @@ void Pool::release_arena(Bytes pages) noexcept {
   if (meter_ != nullptr && pages > 0) meter_->release(pages);
   arena_pages_ -= pages;
   set_ceiling(limit());
+}
+
+void Pool::record(std::shared_ptr<PoolHistory> history) {
+  const Lock lock(mutex_);
+  histories_.push_back(std::move(history));
+  histories_.back()->begin();
+  if (histories_.size() > 1) return;
+  const CachesRevoked revoked(caches_);
+  caches_.note_peak(nullptr);
+  caches_.close();
+}
+
+History Pool::history(const PoolHistory& history) const {
+  const Lock lock(mutex_);
+  const CachesRevoked revoked(caches_);
+  return history.history(holdings());
+}
+
+void Pool::end(const PoolHistory& history) noexcept {
+  const Lock lock(mutex_);
+  const auto found =
+      std::find_if(histories_.begin(), histories_.end(), [&](const auto& row) {
+        return row.get() == &history;
+      });
+  if (found == histories_.end()) return;
+  histories_.erase(found);
+  if (!histories_.empty()) return;
+  const CachesRevoked revoked(caches_);
+  caches_.open();
+}
+
+// Nobody pays for it but who records: the caches are open otherwise.
+void Pool::note(std::uint8_t action,
+                const void* address,
+                Bytes size,
+                Tag tag) noexcept {
+  for (const auto& each : histories_) {
+    each->note(History::Action{action}, address, size, tags_.name(tag));
+  }
+}
+
+void Pool::note_failure(Bytes size, std::string_view tag) noexcept {
+  for (const auto& each : histories_) each->note(History::failure, nullptr, size, tag);
+}
+
+std::vector<LiveBlock> Pool::holdings() const {
+  std::vector<LiveBlock> rows = live_blocks(heap_.layout(tags_.names(), false));
+  for (const Arena* arena : arenas_) {
+    if (const auto block = arena->holding()) rows.push_back(*block);
+  }
+  return rows;
 }
 
 Bytes Pool::trim(Bytes keep) {
@@ -728,6 +805,7 @@ ResourceStats Pool::stats() const {
   stats.free_bytes = heap_.spare();
   stats.idle = heap_.idle();
   stats.metadata = heap_.metadata() + caches_.size() * sizeof(ThreadCache);
+  for (const auto& each : histories_) stats.metadata += each->metadata();
   stats.allocations = counts.allocations;
   stats.deallocations = counts.deallocations;
   return stats;
@@ -764,12 +842,7 @@ std::vector<HeapExtent> Pool::layout(bool in_pieces) const {
 }
 
 std::vector<LiveBlock> Pool::blocks() const {
-  std::vector<LiveBlock> rows;
-  for (const HeapExtent& each : layout()) {
-    if (each.state != HeapExtent::block) continue;
-    rows.push_back({each.address, each.requested, align_up(each.requested), each.tag});
-  }
-  return rows;
+  return live_blocks(layout());
 }
 
 void Pool::check() const {
@@ -789,6 +862,7 @@ void Pool::check() const {
           "more requested than charged");
   require(in_use % kAlignment == 0, "the bytes in use are not whole lines");
   require(committed() <= max_pages(limit()), "more pages than the limit allows");
+  for (const auto& each : histories_) each->check(holdings());
 }
 
 // The caches of one thread, for all pools that it used.

@@ -34,10 +34,13 @@ Tag TagTable::add(std::string_view name) {
     throw std::invalid_argument("a pool's memory has at most 65535 tags");
   }
   const bool fresh = spare_.empty();
+  names_.reserve(count() + 1);
   if (fresh) arenas_.push_back(0);
   const Tag tag = fresh ? static_cast<Tag>(count() - 1) : spare_.back();
   try {
-    numbers_.emplace(name, tag);
+    const auto row = numbers_.emplace(name, tag).first;
+    names_.resize(count());
+    names_[tag] = &row->first;
   } catch (...) {
     if (fresh) arenas_.pop_back();
     throw;
@@ -50,6 +53,7 @@ void TagTable::recycle(const std::function<bool(Tag)>& idle) {
   spare_.reserve(numbers_.size());
   for (auto row = numbers_.begin(); row != numbers_.end();) {
     const bool gone = arenas_[row->second] == 0 && idle(row->second);
+    if (gone) names_[row->second] = nullptr;
     if (gone) spare_.push_back(row->second);
     row = gone ? numbers_.erase(row) : std::next(row);
   }
@@ -177,14 +181,25 @@ void ThreadCaches::make_space(ThreadCache& cache, Bytes charge) noexcept {
   if (cache.quota > cache.kept_in_all()) set_quota(cache, cache.kept_in_all());
 }
 
-void ThreadCaches::set_bound(ThreadCache& cache, Bytes limit) noexcept {
-  const Bytes share = limit / kKeptShare;
+void ThreadCaches::set_bound(ThreadCache& cache, Bytes limit) const noexcept {
+  const Bytes share = closed_ ? 0 : limit / kKeptShare;
   cache.max_kept = share < kMinKept ? 0 : std::min(kMaxKept, share);
   cache.max_large = std::min(ThreadCache::kMaxLarge, share);
 }
 
 void ThreadCaches::set_bounds(Bytes limit) noexcept {
   for (const auto& cache : caches_) set_bound(*cache, limit);
+}
+
+void ThreadCaches::close() noexcept {
+  closed_ = true;
+  set_bounds(accounting_.limit());
+  for (const auto& cache : caches_) flush(*cache);
+}
+
+void ThreadCaches::open() noexcept {
+  closed_ = false;
+  set_bounds(accounting_.limit());
 }
 
 void ThreadCaches::reset_tags() noexcept {

@@ -36,13 +36,6 @@ double seconds_of() noexcept {
   return std::chrono::duration<double>(since).count();
 }
 
-// Zero is none; a heap cannot have more.
-std::size_t require_some(std::size_t events, Bytes each) {
-  if (events == 0) throw std::invalid_argument("a history has at least one event");
-  if (events > kNoLimit / 2 / each) throw std::bad_alloc();
-  return events;
-}
-
 std::uintptr_t number(const void* address) noexcept {
   return reinterpret_cast<std::uintptr_t>(address);
 }
@@ -66,15 +59,21 @@ class Indices {
 
 }  // namespace
 
-Recorder::Recorder(std::size_t max_events)
-    : max_(require_some(max_events, sizeof(Event))),
-      offset_(seconds_of<std::chrono::system_clock>() -
-              seconds_of<std::chrono::steady_clock>()),
-      events_(host_system(), max_) {}
-
-double Recorder::now() const noexcept {
-  return offset_ + seconds_of<std::chrono::steady_clock>();
+std::size_t require_some_events(std::size_t events, Bytes each) {
+  if (events == 0) throw std::invalid_argument("a history has at least one event");
+  if (events > kNoLimit / 2 / each) throw std::bad_alloc();
+  return events;
 }
+
+double event_seconds() noexcept {
+  static const double offset =
+      seconds_of<std::chrono::system_clock>() - seconds_of<std::chrono::steady_clock>();
+  return offset + seconds_of<std::chrono::steady_clock>();
+}
+
+Recorder::Recorder(std::size_t max_events)
+    : max_(require_some_events(max_events, sizeof(Event))),
+      events_(host_system(), max_) {}
 
 Names::Held Recorder::hold(Names::Held name) const noexcept {
   if (name) Names::hold(name);

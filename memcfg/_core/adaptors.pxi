@@ -162,6 +162,73 @@ cdef bytes as_column(const void* first, size_t nbytes):
     return PyBytes_FromStringAndSize(<const char*>first, <Py_ssize_t>nbytes)
 
 
+# Pre: the GIL is held since the history was read.
+cdef tuple as_columns(native.History& history):
+    cdef size_t count = history.action.size()
+    stacks = in_words(history.stacks)
+    return (
+        as_column(history.action.data(), count),
+        as_column(history.address.data(), 8 * count),
+        as_column(history.size.data(), 8 * count),
+        as_column(history.thread.data(), 8 * count),
+        as_column(history.seconds.data(), 8 * count),
+        as_column(history.tag.data(), 4 * count),
+        as_column(history.stack.data(), 4 * count),
+        [as_text(tag) for tag in history.tags],
+        stacks,
+    )
+
+
+@cython.final
+cdef class PoolHistory:
+    """The events of a pool from now on; `memcfg.memory` states the arguments.
+
+    Attributes
+    ----------
+    pool : Pool
+        Whose events they are.
+    """
+
+    cdef shared_ptr[native.PoolHistory] core
+    cdef readonly Pool pool
+    cdef tuple kept  # columns and the number of dropped events, once it has ended
+
+    def __cinit__(self, Pool pool not None, max_entries):
+        cdef size_t maximum = as_size(max_entries, "a number of entries")
+        self.pool = pool
+        self.core.reset(new native.PoolHistory(maximum))
+        with nogil:
+            pool.pool.record(self.core)
+
+    def __dealloc__(self):
+        if self.kept is None and self.core.get() != NULL:
+            with nogil:
+                self.pool.pool.end(self.core.get()[0])
+
+    @property
+    def ended(self):
+        """Whether nothing is noted any more."""
+        return self.kept is not None
+
+    def read(self):
+        """Return the columns of `TrackingResource.history`, and how many are too old."""
+        cdef native.History history
+        kept = self.kept
+        if kept is not None:
+            return kept
+        with nogil:
+            history = self.pool.pool.history(self.core.get()[0])
+        return as_columns(history), history.dropped
+
+    def end(self):
+        """Note nothing any more; what has been noted stays."""
+        kept = self.read()
+        if self.kept is None:
+            self.kept = kept
+            with nogil:
+                self.pool.pool.end(self.core.get()[0])
+
+
 @cython.no_gc_clear  # C++ borrows it
 cdef class TrackingResource(Resource):
     """Who holds what, and what happened; `memcfg.memory` puts it into words."""
@@ -236,19 +303,7 @@ cdef class TrackingResource(Resource):
         of stacks.
         """
         cdef native.History history = self.tracking.history()  # as in `holders`
-        cdef size_t count = history.action.size()
-        stacks = in_words(history.stacks)
-        return (
-            as_column(history.action.data(), count),
-            as_column(history.address.data(), 8 * count),
-            as_column(history.size.data(), 8 * count),
-            as_column(history.thread.data(), 8 * count),
-            as_column(history.seconds.data(), 8 * count),
-            as_column(history.tag.data(), 4 * count),
-            as_column(history.stack.data(), 4 * count),
-            [as_text(tag) for tag in history.tags],
-            stacks,
-        )
+        return as_columns(history)
 
 
 # Called by C++ with none of its own locks held, but perhaps with that of a pool above:

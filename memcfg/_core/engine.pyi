@@ -54,6 +54,7 @@ __all__ = [
     "OneDNN",
     "Placement",
     "Pool",
+    "PoolHistory",
     "Program",
     "ProgramBuffer",
     "ReplayPlan",
@@ -168,6 +169,28 @@ class StatisticsResource(Resource):
     def pop(self) -> RegionStats: ...
     def by_tag(self) -> dict[str, RegionStats]: ...
 
+_Columns: TypeAlias = tuple[
+    bytes,
+    bytes,
+    bytes,
+    bytes,
+    bytes,
+    bytes,
+    bytes,
+    list[str],
+    list[tuple[tuple[str, int, str], ...]],
+]
+
+@final
+class PoolHistory:
+    def __new__(cls, pool: Pool, max_entries: int) -> Self: ...
+    @property
+    def pool(self) -> Pool: ...
+    @property
+    def ended(self) -> bool: ...
+    def read(self) -> tuple[_Columns, int]: ...
+    def end(self) -> None: ...
+
 @disjoint_base
 class TrackingResource(Resource):
     def __new__(
@@ -185,19 +208,7 @@ class TrackingResource(Resource):
     ) -> list[
         tuple[int, int, int, str, float, int, tuple[tuple[str, int, str], ...]]
     ]: ...
-    def history(
-        self,
-    ) -> tuple[
-        bytes,
-        bytes,
-        bytes,
-        bytes,
-        bytes,
-        bytes,
-        bytes,
-        list[str],
-        list[tuple[tuple[str, int, str], ...]],
-    ]: ...
+    def history(self) -> _Columns: ...
 
 @final
 class LoggingResource(Resource):

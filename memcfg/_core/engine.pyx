@@ -122,6 +122,7 @@ __all__ = [
     "OneDNN",
     "Placement",
     "Pool",
+    "PoolHistory",
     "Program",
     "ProgramBuffer",
     "ReplayPlan",

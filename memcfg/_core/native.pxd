@@ -101,6 +101,13 @@ cdef extern from "memcfg/pool.hpp" namespace "memcfg" nogil:
         size_t set_limit(size_t limit) except +raise_failure
         size_t decay() except +raise_failure
         vector[HeapExtent] layout(bool in_pieces) except +raise_failure
+        void record(shared_ptr[PoolHistory] history) except +raise_failure
+        History history(const PoolHistory& history) except +raise_failure
+        void end(const PoolHistory& history) noexcept
+
+cdef extern from "memcfg/pool_history.hpp" namespace "memcfg" nogil:
+    cdef cppclass PoolHistory:
+        PoolHistory(size_t max_events) except +raise_failure
 
 cdef extern from "memcfg/host_allocator.hpp" nogil:
     cdef struct memcfg_host_functions:
@@ -318,6 +325,7 @@ cdef extern from "memcfg/tracking.hpp" namespace "memcfg" nogil:
         vector[int32_t] stack
         vector[string] tags
         vector[vector[Frame]] stacks
+        uint64_t dropped
 
     cdef cppclass RetiredStacks "memcfg::Recorder::Retired":
         pass

@@ -25,6 +25,7 @@ from memcfg.config._types import (
     limit_from_bytes,
     parse_name,
 )
+from memcfg.memory import MemoryHistory
 from memcfg.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -365,6 +366,65 @@ def trim(device: AnyDevice, keep: int | str = 0) -> int:
     """
     nbytes = parse_bytes(keep)
     return _find(device).device.pool.trim(nbytes)
+
+
+def record_memory_history(
+    *devices: AnyDevice, max_entries: int = 100_000
+) -> MemoryHistory:
+    """Record all blocks of devices over time, until it is stopped; a first use.
+
+    Parameters
+    ----------
+    *devices : str, LogicalDevice or PhysicalDevice
+        Names such as ``"CPU:0"``, or objects of the lists; none is all logical devices.
+    max_entries : int, default 100,000
+        The number of events to keep of each pool; the oldest are dropped. Each takes 48
+        bytes, which no limit counts.
+
+    Returns
+    -------
+    MemoryHistory
+        A context manager with `stop`, `trace` and `timeline`. It has begun.
+
+    Raises
+    ------
+    TypeError
+        If `max_entries` is not an int.
+    ValueError
+        If a device is given twice, or `max_entries` is not positive.
+    MemoryError
+        If there is no address space for so many events.
+    TypeError, ValueError, ResourceExhaustedError
+        What `logical_device` raises.
+
+    See Also
+    --------
+    memcfg.memory.MemoryHistory : The same for any pools.
+    memcfg.nn.Model.memory_timeline : Each tensor of a step of a model.
+
+    Notes
+    -----
+    It records whoever takes memory: models, datasets, workspaces, and NumPy's arrays in
+    a `memcfg.budget`. A GPU has a pool of the host too, for arrays in transit.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> import memcfg as mc
+    >>> with mc.config.record_memory_history("CPU:0") as history:
+    ...     for batch in mc.data.Dataset.range(8).batch(4):
+    ...         pass
+    >>> timeline = history.timeline()
+    >>> timeline.peak_bytes > 0
+    True
+    """
+    names = [made.logical for made in registry.made(None)]
+    found = [_find(each).device for each in devices or names]
+    for number, each in enumerate(found):
+        if each in found[:number]:
+            raise ValueError(f"the device {_name(devices[number])!r} is given twice")
+    pools = [pool for each in found for pool in (each.pool, each.host_pool)]
+    return MemoryHistory(*dict.fromkeys(pools), max_entries=max_entries)
 
 
 def _fraction(fraction: object) -> Fraction:

@@ -17,7 +17,7 @@ resource; `owner_of` returns the resource of an array.
 all that are alive; `snapshot` writes it to a file for PyTorch's memory_viz, and
 `crash_report` to a text with everything around it. `tracking` and `logging` stand on a
 resource and record its allocations; `replay` plays such a `Trace` into another
-resource.
+resource. `MemoryHistory` records all blocks of pools, whoever takes them.
 
 Examples
 --------
@@ -79,6 +79,7 @@ from memcfg.memory._snapshot import snapshot
 from memcfg.memory._trace import Trace
 from memcfg.memory.crash import _crash_hooks as _crash_hooks
 from memcfg.memory.crash._crash_report import crash_report
+from memcfg.memory.history._memory_history import MemoryHistory
 from memcfg.memory.live import _reporter as _reporter
 
 __all__ = [
@@ -90,6 +91,7 @@ __all__ = [
     "LoggingResource",
     "MappedArray",
     "MappedFile",
+    "MemoryHistory",
     "NumpyAllocator",
     "Pool",
     "PoolStats",

@@ -7,18 +7,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Never, final
 
-import numpy as np
-
 from memcfg import _core
 from memcfg._checks import count
 from memcfg._core import LiveBlock, LoggingResource
-from memcfg.memory._trace import Trace
+from memcfg.memory.history._native_trace import native_trace
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
     import os
 
     from memcfg._core import Resource
+    from memcfg.memory._trace import Trace
 
 __all__ = ["TrackingResource", "logging", "tracking"]
 
@@ -77,15 +76,7 @@ class TrackingResource(_core.TrackingResource):
             never decrease, `thread` is the system's number, and `stack` is that of the
             block.
         """
-        *columns, tags, stacks = self.history()
-        names = ("action", "address", "nbytes", "thread", "seconds", "tag", "stack")
-        kinds = ("u1", "u8", "u8", "i8", "f8", "i4", "i4")
-        arrays = (np.frombuffer(*pair) for pair in zip(columns, kinds, strict=True))
-        return Trace(
-            **dict(zip(names, arrays, strict=True)),
-            tags=tuple(tags) or ("",),
-            stacks=tuple(stacks),
-        )
+        return native_trace(self.history())
 
     def leaks(self, top: int = 20) -> str:
         """Describe the current blocks, the largest first, as text for a terminal.

@@ -29,7 +29,11 @@ from memcfg.memory._trace_columns import (
     as_tags,
     first_fault,
 )
-from memcfg.timeline._record_timeline import record_timeline
+from memcfg.timeline._record_timeline import (
+    Recorded,
+    origin_of,
+    record_timeline,
+)
 from memcfg.units import parse_bytes
 
 if TYPE_CHECKING:
@@ -300,9 +304,15 @@ class Trace:
         tags = [self.tags[tag] for tag in self.tag.tolist()]
         columns = (self.action, self.address, self.nbytes, self.seconds)
         numbers = (column.tolist() for column in columns)
-        rows = zip(*numbers, tags, self.stack.tolist(), strict=True)
+        origins = [*map(origin_of, self.stacks), ("", "")]  # last: of none
+        rows = (
+            Recorded(action, address, nbytes, seconds, tag, *origins[stack])
+            for action, address, nbytes, seconds, tag, stack in zip(
+                *numbers, tags, self.stack.tolist(), strict=True
+            )
+        )
         nbytes = None if limit is None else parse_bytes(limit)
-        return record_timeline(rows, self.stacks, nbytes)
+        return record_timeline(rows, nbytes)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Self:

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 
 #include "memcfg/pool.hpp"
@@ -74,6 +75,12 @@ class Arena {
 
  private:
   friend class Pin;
+  friend class Pool;
+  // Its bytes as a block. Pre: the pool's lock is held.
+  std::optional<LiveBlock> holding() const;
+  // Its bytes change from now on; 0: no longer any. Pre: the pool's lock is held.
+  void note(Bytes requested) const noexcept;
+  void leave_pool() noexcept;  // before its addresses go back, which others may get
   bool is_block() const noexcept { return pool_->system().whole_blocks(); }
   // Pre: the lock is held, and the pages are reserved. False when the system refuses.
   bool take(Bytes pages) noexcept;
@@ -100,6 +107,7 @@ class Arena {
   Bytes committed_ = 0;
   std::size_t pins_ = 0;  // programs and exported buffers that point into the arena
   bool freed_ = false;
+  bool left_pool_ = false;  // guarded by the pool's lock
   std::atomic<Bytes> requested_{0};
   std::atomic<bool> busy_{false};
   std::function<bool()> left_;  // whether what was left has ended; null: nothing was

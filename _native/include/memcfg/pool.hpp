@@ -19,6 +19,10 @@
 
 namespace memcfg {
 
+class Arena;
+struct History;
+class PoolHistory;
+
 // While one lives, this thread works for a pool above, whose lock it holds.
 class BelowPool : private NoCopy {
  public:
@@ -136,6 +140,13 @@ class Pool final : public Resource {
   // their bytes.
   Bytes decay();
 
+  // Notes in `history` what happens from now on, until `end`: every block then needs
+  // the lock. Throws std::bad_alloc, nothing changed.
+  void record(std::shared_ptr<PoolHistory> history);
+  // What has been noted. Pre: it is one that the pool records in.
+  History history(const PoolHistory& history) const;
+  void end(const PoolHistory& history) noexcept;
+
   // `in_pieces`: free ones split by what has memory.
   std::vector<HeapExtent> layout(bool in_pieces = false) const;
 
@@ -172,6 +183,7 @@ class Pool final : public Resource {
   bool make_way(Cause cause, int attempts);
   bool tell_pending(void (PendingFrees::*what)());
   Allocation allocate_slowly(const Request& request, ThreadCache* cache);
+  [[noreturn]] void refuse(Cause cause, Bytes requested, std::string_view tag);
   void* allocate_zeroed(const Request& request);
   void zero_block(void* address, Bytes size);
   Allocation allocate_in_huge_pages(Request request);
@@ -181,11 +193,14 @@ class Pool final : public Resource {
   static void throw_bad_free(Chunk& chunk, Use use, Bytes size);
   void take_back(Chunk& chunk, Use use, ThreadCache* cache) noexcept;
   void deallocate_slowly(Chunk& chunk, Use use, ThreadCache* cache) noexcept;
-  void reserve_holding(Bytes requested, Bytes charge, Bytes pages);  // of an arena
-  void retire(const ThreadCache* cache) noexcept;                    // its thread ends
-  void release_quotas() noexcept;  // if nobody is at work in the pool
-  void freeze();                   // takes the lock and revokes all caches, until thaw
+  void reserve_holding(const Arena& arena, Bytes requested, Bytes charge, Bytes pages);
+  void retire(const ThreadCache* cache) noexcept;  // its thread ends
+  void release_quotas() noexcept;                  // if nobody is at work in the pool
+  void freeze();  // takes the lock and revokes all caches, until thaw
   void thaw(bool child) noexcept;
+
+  // Pre of those that follow: the lock is held, and all caches are revoked.
+  std::vector<LiveBlock> holdings() const;  // blocks, by address, and arenas
 
   // Pre of those that follow: the lock is held, and no cache is revoked.
   Allocation try_allocate(const Request& request, ThreadCache* cache);
@@ -203,6 +218,8 @@ class Pool final : public Resource {
   Tag learn(std::string_view tag, ThreadCache* cache);
 
   // Pre of those that follow: the lock is held.
+  void note(std::uint8_t action, const void* address, Bytes size, Tag tag) noexcept;
+  void note_failure(Bytes size, std::string_view tag) noexcept;
   void release_arena(Bytes pages) noexcept;
   void learn_tags(ThreadCache& cache) noexcept;
   void note_pages() noexcept;
@@ -231,6 +248,8 @@ class Pool final : public Resource {
   BlockCounts counts_;  // without what the caches know
   Bytes arena_pages_ = 0;
   Bytes peak_pages_ = 0;
+  std::vector<const Arena*> arenas_;                     // that are not freed
+  std::vector<std::shared_ptr<PoolHistory>> histories_;  // some: the caches are closed
 };
 
 // One object, made at first need and never destroyed: threads may end after main does.

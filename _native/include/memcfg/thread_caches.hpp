@@ -67,13 +67,18 @@ class TagTable {
   void remove_arena(Tag tag) noexcept { --arenas_[tag]; }
 
   std::size_t count() const noexcept { return arenas_.size(); }  // numbers ever used
-  std::vector<std::string> names() const;                        // by number
+  // As long as the number has the name.
+  std::string_view name(Tag tag) const noexcept {
+    return names_[tag] == nullptr ? std::string_view() : *names_[tag];
+  }
+  std::vector<std::string> names() const;  // by number
   Owners owners(const std::vector<std::int64_t>& charged) const;
 
  private:
   std::map<std::string, Tag, std::less<>> numbers_;
-  std::vector<std::uint32_t> arenas_ = {0};  // how many there are, by tag
-  std::vector<Tag> spare_;                   // numbers that no tag has
+  std::vector<std::uint32_t> arenas_ = {0};            // how many there are, by tag
+  std::vector<const std::string*> names_ = {nullptr};  // keys of `numbers_`, by tag
+  std::vector<Tag> spare_;                             // numbers that no tag has
 };
 
 // A request reserves its bytes, takes memory, and commits them, or rolls them back. The
@@ -293,15 +298,16 @@ struct alignas(128) ThreadCache {            // two lines: they are fetched in p
     return kept + (large == nullptr ? 0 : large->size);
   }
 
-  // Changes the size of a block within its class; false: the pool must. What it needs
-  // less is kept as long as blocks are that could use it.
+  // Changes the size of a block within its class; false: the pool must, as where
+  // nothing may be kept. What it needs less is kept as long as blocks are that could
+  // use it.
   bool resize(Chunk& chunk, Use use, Bytes size) noexcept {
     const Bytes before = round_up(use.requested(), kAlignment);
     const Bytes now = round_up(size, kAlignment);
     const Bytes left = quota + before;
-    if (now > SizeClass::kLargest || SizeClass::block(now) != chunk.size ||
-        use.tag() >= counts.charged.size() || left < now ||
-        (now < before && left - now > kept_in_all())) {
+    if (max_kept == 0 || now > SizeClass::kLargest ||
+        SizeClass::block(now) != chunk.size || use.tag() >= counts.charged.size() ||
+        left < now || (now < before && left - now > kept_in_all())) {
       return false;
     }
     quota = left - now;
@@ -355,6 +361,9 @@ class ThreadCaches : private NoCopy {
   // Pre of those that follow: the caches are revoked.
   void flush_large_blocks() noexcept;
   void set_bounds(Bytes limit) noexcept;  // on the bytes that each may keep
+  // Until `open` nothing goes through a cache. Blocks and quotas go.
+  void close() noexcept;
+  void open() noexcept;
   void reset_tags() noexcept;
   void reset_peak() noexcept;
   Bytes quotas() const noexcept;
@@ -382,7 +391,7 @@ class ThreadCaches : private NoCopy {
   std::size_t size() const noexcept { return caches_.size(); }
 
  private:
-  static void set_bound(ThreadCache& cache, Bytes limit) noexcept;
+  void set_bound(ThreadCache& cache, Bytes limit) const noexcept;
   void flush(ThreadCache& cache, ThreadCache::Stack& stack, std::size_t count) noexcept;
   void flush(ThreadCache& cache) noexcept;
   void release_large(ThreadCache& cache) noexcept;
@@ -391,6 +400,7 @@ class ThreadCaches : private NoCopy {
   Heap& heap_;
   LimitAccounting& accounting_;
   std::vector<std::shared_ptr<ThreadCache>> caches_;
+  bool closed_ = false;
 };
 
 // While it lives, the caches are revoked. Pre: the pool's lock is held as long.

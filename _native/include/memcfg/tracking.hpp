@@ -33,6 +33,13 @@ struct History {
   std::uint64_t dropped = 0;  // events that are too old
 };
 
+// The argument; throws std::invalid_argument for none, std::bad_alloc for more events
+// of so many bytes than a heap can have.
+std::size_t require_some_events(std::size_t events, Bytes each);
+
+// Seconds since 1970, UTC, that never go back: one clock for all histories.
+double event_seconds() noexcept;
+
 // A block that is out, as a recorder sees it.
 struct NotedBlock {
   const void* address;
@@ -74,7 +81,7 @@ class Recorder final : public Watcher {
   History history(const std::vector<NotedBlock>& blocks) const;
   void clear() noexcept;  // drops the events, not the blocks
 
-  double now() const noexcept;  // seconds since 1970, UTC
+  double now() const noexcept { return event_seconds(); }
   std::uint64_t dropped() const noexcept { return dropped_; }
   Bytes metadata() const noexcept;
   void check(const std::vector<NotedBlock>& blocks) const;  // throws invariant_broken
@@ -106,7 +113,6 @@ class Recorder final : public Watcher {
   std::vector<Event> taken_before(const std::vector<NotedBlock>& blocks) const;
 
   const std::size_t max_;
-  const double offset_;  // of the clock that never goes back, from 1970, in seconds
   MetadataArray<Event> events_;
   std::uint64_t first_ = 1;  // numbers of events
   std::uint64_t next_ = 1;
