@@ -7,9 +7,10 @@ than a pixel or so, become one rectangle. The bytes of each colour stay where th
 from __future__ import annotations
 
 from collections import defaultdict
+from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from memcfg.timeline._timeline_colours import colours_of
+from memcfg.timeline._timeline_colours import KINDS, colours_of
 from memcfg.timeline._timeline_text import peak_event
 
 if TYPE_CHECKING:
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from memcfg.timeline._timeline_parts import Box
     from memcfg.timeline._timeline_values import TimelineValues
 
-__all__ = ["Picture", "Rectangle", "picture_of", "steps_of"]
+__all__ = ["Picture", "Rectangle", "kinds_with_time", "picture_of", "steps_of"]
 
 _NEAR = 1.5  # a limit up to this multiple of the peak is in the picture
 _PIXELS = 1.2  # lower boxes are merged
@@ -88,6 +89,13 @@ def picture_of(timeline: TimelineValues, width: int, height: int) -> Picture:
             for each in timeline.arrows
         ],
     )
+
+
+def kinds_with_time(timeline: TimelineValues, picture: Picture) -> list[str]:
+    """Return the kinds of events that are seen in the lane, which takes some time."""
+    spans = zip(timeline.events, pairwise(picture.times), strict=True)
+    seen = {event.kind for event, (begin, end) in spans if begin < end}
+    return [kind for kind in KINDS if kind in seen]
 
 
 def steps_of(

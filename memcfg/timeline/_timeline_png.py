@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from memcfg._terminal import shorten
 from memcfg.errors import MissingDependencyError
 from memcfg.timeline._timeline_colours import KINDS, colour_of_queue
-from memcfg.timeline._timeline_picture import picture_of, steps_of
+from memcfg.timeline._timeline_picture import kinds_with_time, picture_of, steps_of
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ def png_of(timeline: TimelineValues) -> bytes:
         lanes.xaxis.set_major_formatter(
             FuncFormatter(lambda x, _: f"{x * 1e3:.4g} ms" if short else f"{x:.4g} s")
         )
-        lanes.set_xlabel("measured" if timeline.measured else "planned")
+        measured = timeline.measured or timeline.is_recorded
+        lanes.set_xlabel("measured" if measured else "planned")
     else:
         lanes.set_xlabel("events")
     target = io.BytesIO()
@@ -127,7 +128,7 @@ def _draw_arrows(axes: Any, picture: Picture) -> None:
 
 
 def _draw_levels(axes: Any, timeline: TimelineValues, picture: Picture) -> None:
-    levels = [(timeline.peak_bytes, "predicted peak", "0.3", ":")]
+    levels = [(timeline.peak_bytes, timeline.peak_label, "0.3", ":")]
     if timeline.measured_peak_bytes is not None:
         levels.append((timeline.measured_peak_bytes, "measured peak", "#b35900", ":"))
     if timeline.limit_bytes is not None:
@@ -159,13 +160,13 @@ def _draw_lanes(axes: Any, timeline: TimelineValues, picture: Picture) -> None:
         spans.setdefault(event.kind, []).append((begin, end - begin))
         if event.again:
             again.append((begin, end - begin))
-    for kind, each in sorted(spans.items(), key=lambda one: [*KINDS].index(one[0])):
-        axes.broken_barh(each, (0.1, 0.8), facecolors=KINDS[kind], label=kind)
+    for kind in kinds_with_time(timeline, picture):
+        axes.broken_barh(spans[kind], (0.1, 0.8), facecolors=KINDS[kind], label=kind)
     stripes = {"facecolors": "none", "edgecolors": "#ffffffaa", "hatch": "////"}
     axes.broken_barh(again, (0.1, 0.8), **stripes, linewidth=0)
     place = {"loc": "upper left", "bbox_to_anchor": (1.0, 1.4)}
     axes.legend(**place, fontsize=7)
-    names = ["compute"]
+    names = ["events" if timeline.is_recorded else "compute"]
     for row, (queue, lane) in enumerate(picture.lanes.items(), 1):
         names.append(queue)
         each = [(begin, end - begin) for begin, end in lane]

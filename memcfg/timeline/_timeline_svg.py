@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from memcfg._html import as_html
 from memcfg._terminal import shorten
 from memcfg.timeline._timeline_colours import KINDS, colour_of_queue
-from memcfg.timeline._timeline_picture import picture_of, steps_of
+from memcfg.timeline._timeline_picture import kinds_with_time, picture_of, steps_of
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
@@ -278,8 +278,7 @@ class _Svg:
         """Draw the ops by phase, and a lane a queue."""
         words = "events" if self.timeline.is_recorded else "compute"
         yield _text(_LEFT - 7, self.lanes + 12, words, "end")
-        seen = {event.kind for event in self.timeline.events}
-        kinds = [kind for kind in KINDS if kind in seen]
+        kinds = kinds_with_time(self.timeline, self.picture)
         right = _LEFT + _WIDTH - sum(_LETTER * len(kind) + 26 for kind in kinds)
         for kind in kinds:
             y = self.lanes - 13
@@ -318,11 +317,13 @@ class _Svg:
             if wide <= _THIN and x < shown + _THIN:
                 continue
             shown = x
-            more = ' fill-opacity=".55"' if again else ""
-            yield (
-                f'<rect x="{x:.1f}" y="{self.lanes + _LANE * row + 2}" '
-                f'width="{wide:.1f}" height="{_LANE - 4}" fill="{colour}"{more}/>'
+            place = (
+                f'x="{x:.1f}" y="{self.lanes + _LANE * row + 2}" '
+                f'width="{wide:.1f}" height="{_LANE - 4}"'
             )
+            yield f'<rect {place} fill="{colour}"/>'
+            if again:
+                yield f'<rect {place} fill="url(#{_STRIPES})"/>'
 
 
 def _wrapped(pieces: list[str], separator: str) -> list[str]:

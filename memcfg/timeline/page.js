@@ -279,7 +279,9 @@ function drawLanes(c) {
   };
   let left = right;
   pen.textAlign = "left";
+  const seen = new Set(events.kind.filter((kind, e) => xs[e + 1] > xs[e]));
   for (let kind = data.kinds.length - 1; kind >= 0; kind--) {  // what the colours of the first lane mean
+    if (!seen.has(kind)) continue;  // it takes no time
     left -= pen.measureText(data.kinds[kind]).width + 24;
     pen.fillStyle = data.kindColours[kind]; pen.fillRect(left, shape.lanes - 13, 9, 9);
     pen.fillStyle = c.soft; pen.fillText(data.kinds[kind], left + 13, shape.lanes - 8);

@@ -306,3 +306,16 @@ def test_a_recurrent_layer_of_one_op_says_how_to_unroll_it():
     model.compile("sgd", "mse", memory=mc.plan.bptt_mixed(), on_oom="raise")
     with pytest.raises(mc.errors.GraphError, match="pass unroll=True"):
         model.plan(4)
+
+
+def test_one_sample_is_not_told_to_be_fewer():
+    limit(None)
+    model = network(dense, "share")
+    state = sum(each.nbytes for each in model.get_weights())
+    for nbytes in (model.plan(1).peak_bytes - 64, state - 1):
+        limit(nbytes)
+        one, several = refusal(model, 1), refusal(model)
+        assert "batch" not in one.hint
+        assert one.largest_batch is None
+        assert "No smaller batch" not in str(one)
+        assert several.largest_batch == 0

@@ -13,7 +13,7 @@ from swapping import Swapping
 
 from memcfg.errors import MissingDependencyError
 from memcfg.graph import Graph, Op, Tensor
-from memcfg.plan import memory_timeline, share
+from memcfg.plan import memory_timeline, share, sqrt_checkpoint
 from memcfg.timeline import MemoryTimeline
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -187,3 +187,38 @@ def test_show_opens_the_page_in_a_browser_or_prints(monkeypatch, capsys, tmp_pat
     monkeypatch.setattr("webbrowser.open", lambda url: False)
     timeline.show()
     assert "Memory of 'large'" in capsys.readouterr().out
+
+
+def lane_of(text):
+    """The fills of the first lane's rectangles, which are as high as no others."""
+    rectangles = ElementTree.fromstring(text).iter(f"{SVG}rect")
+    return [each.get("fill") for each in rectangles if each.get("height") == "12"]
+
+
+def test_ops_that_run_again_are_striped_in_the_lane_too():
+    graph = large(24)
+    plain = lane_of(memory_timeline(graph, share()(graph)).to_svg())
+    assert not any(fill.startswith("url") for fill in plain)
+    graph = chain(depth=12)
+    plan = sqrt_checkpoint()(graph)
+    timeline = memory_timeline(graph, plan)
+    again = [event for event in timeline.events if event.again]
+    assert again
+    striped = [f for f in lane_of(timeline.to_svg()) if f.startswith("url")]
+    assert 0 < len(striped) <= len(again)
+
+
+def test_a_phase_that_takes_no_time_is_not_named():
+    tensors = (
+        Tensor("x", 64, "input"),
+        Tensor("y", 64, "activation"),
+        Tensor("z", 64, "output"),
+    )
+    ops = (
+        Op("a", "relu", "forward", (0,), (1,), seconds=1.0),
+        Op("b", "relu", "update", (1,), (2,), seconds=0.0),
+    )
+    graph = Graph("short", tensors, ops, keep=(2,))
+    text = memory_timeline(graph, share()(graph)).to_svg()
+    assert ">forward<" in text
+    assert ">update<" not in text

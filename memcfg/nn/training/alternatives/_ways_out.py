@@ -304,7 +304,7 @@ def with_ways_out(
     state = search.attempt(search.state_bytes) or 0
     divided, undivided = search.divided(error)
     if state > (error.limit_bytes or math.inf) - error.in_use_bytes:
-        return _of_state(error, state, divided, undivided)
+        return _of_state(error, state, divided, undivided, key.batch_size)
     several = key.batch_size > 1
     several &= not any(node.batch_size for node in spec.network.nodes)
     low, high = search.batches() if several else (0, 1)
@@ -324,6 +324,8 @@ def with_ways_out(
         if not is_known:
             unsearched.append("gradient accumulation")
     fields = {name: getattr(error, name) for name in error._fields}
+    if key.batch_size == 1:
+        fields["hint"] = _of_one_sample(fields["hint"])
     graph = search.attempt(partial(trace, spec, key))
     whole = [op.type for op in graph.ops if op.type in _WHOLE] if graph else []
     if whole and key.kind == "train":
@@ -345,15 +347,23 @@ def _of_state(
     state: int,
     limits: dict[str, int],
     unsearched: list[str],
+    batch: int,
 ) -> InfeasiblePlanError:
     """Return the error for weights and optimizer state that alone do not fit."""
     fields = {name: getattr(error, name) for name in error._fields}
-    fields |= {"largest_batch": 0, "limits_with": limits, "unsearched": unsearched}
+    fields |= {"limits_with": limits, "unsearched": unsearched}
+    fields["largest_batch"] = 0 if batch > 1 else None
     fields["hint"] = (
         "Raise the limit: weights and optimizer state alone take "
         f"{format_bytes(state, exact=True)}."
     )
     return InfeasiblePlanError(error.message, **fields)
+
+
+def _of_one_sample(hint: str) -> str:
+    """Return a hint without the advice to lower the batch size."""
+    hint = hint.replace(", lower the batch size, or", " or")
+    return hint.replace(" or lower the batch size", "")
 
 
 def _settings(executor: Executor, policy: Policy) -> list[tuple[str, Policy]]:
