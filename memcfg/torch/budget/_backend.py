@@ -29,6 +29,7 @@ from memcfg.torch.budget._graph_edits import (
     copy_what_changes,
     drop_copies,
     guard,
+    lay_out_gradients,
     unguard,
 )
 from memcfg.torch.budget._peak_watch import PeakWatch, meter_of
@@ -251,6 +252,7 @@ class Compilation:
         joint.graph.eliminate_dead_code()
         copies = copy_what_changes(joint.graph)
         put_gradients(joint.graph, num_fwd_outputs, self._found)
+        lay_out_gradients(joint.graph, num_fwd_outputs, self._inputs)
         read_weights(joint.graph, self._found.weights)
         step, traced = self._planned(joint.graph, num_fwd_outputs)
         emitter = self._emitter(joint.graph, step, traced, num_fwd_outputs)

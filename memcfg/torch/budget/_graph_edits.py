@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import operator
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
 from memcfg.torch.budget._swaps import swap_out
+from memcfg.torch.trace._graph_inputs import gradients_of
 from memcfg.torch.trace._lengths import is_symbol
-from memcfg.torch.trace._traced import ONCE
+from memcfg.torch.trace._traced import ELSEWHERE, ONCE
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from torch import fx
 
@@ -83,6 +84,75 @@ def kept_outputs(
         return lambda _: True
     changed = changed_inputs(source.output_node())
     return lambda index: index not in changed
+
+
+def lay_out_gradients(
+    joint: fx.Graph, num_fwd_outputs: int, inputs: Sequence[object]
+) -> int:
+    """Let gradients have the strides of their parameters; return how many change.
+
+    Autograd keeps the first gradient of a parameter as it is only if it has the
+    parameter's strides and nobody else holds it. Others it copies after backward, when
+    all gradients are there. Here each is copied, and counted, where it is made.
+    """
+    output = joint.output_node()
+    results = list(output.args[0])
+    taken: set[fx.Node] = set()
+    changed = 0
+    for at, position in gradients_of(joint, num_fwd_outputs).items():
+        gradient, leaf = results[at], inputs[position]
+        value = gradient.meta.get("val")
+        if ELSEWHERE in gradient.meta or not isinstance(value, torch.Tensor):
+            continue
+        is_own = gradient not in taken and gradient.op != "placeholder"
+        taken.add(gradient)
+        if not isinstance(leaf, torch.nn.Parameter) or _is_symbolic(value):
+            continue
+        if leaf.layout is torch.strided and not (is_own and _fits(value, leaf)):
+            results[at] = _laid_out(joint, gradient, leaf)
+            changed += 1
+    output.args = (tuple(results),)
+    return changed
+
+
+def _is_symbolic(value: torch.Tensor) -> bool:
+    return any(isinstance(e, torch.SymInt) for e in (*value.shape, *value.stride()))
+
+
+def _fits(gradient: torch.Tensor, leaf: torch.Tensor) -> bool:
+    """Return whether a gradient has the strides that autograd keeps."""
+    if not torch.ops.aten.is_non_overlapping_and_dense(leaf):
+        return bool(gradient.is_contiguous())
+    strides = zip(gradient.shape, gradient.stride(), leaf.stride(), strict=True)
+    return all(size == 1 or one == other for size, one, other in strides)
+
+
+def _laid_out(joint: fx.Graph, gradient: fx.Node, leaf: torch.Tensor) -> fx.Node:
+    """Add a copy of a gradient with the strides of a parameter."""
+    order = list(range(leaf.dim()))
+    if torch.ops.aten.is_non_overlapping_and_dense(leaf):
+        order.sort(key=lambda dim: (-leaf.stride(dim), dim))
+    back = sorted(order, key=order.__getitem__)
+    aten = torch.ops.aten
+    steps: list[tuple[Any, tuple[Any, ...], dict[str, Any]]] = [
+        (aten.permute.default, (order,), {}),
+        (aten.clone.default, (), {"memory_format": torch.contiguous_format}),
+        (aten.permute.default, (back,), {}),
+    ]
+    made = gradient
+    is_source = gradient.op == "placeholder"
+    with (
+        joint.inserting_before(joint.output_node())
+        if is_source
+        else joint.inserting_after(gradient)
+    ):
+        for run, args, options in steps if order != back else steps[1:2]:
+            value = made.meta["val"]
+            made = joint.call_function(run, (made, *args), options)
+            made.meta = {k: v for k, v in gradient.meta.items() if "module_stack" in k}
+            with value.fake_mode:
+                made.meta["val"] = run(value, *args, **options)
+    return made
 
 
 def add_token(forward: fx.Graph, backward: fx.Graph, outputs: int) -> None:

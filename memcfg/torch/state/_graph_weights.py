@@ -14,7 +14,7 @@ import torch
 from memcfg.torch.state._backward_updates import STEP
 from memcfg.torch.state._gradient_slots import PUT
 from memcfg.torch.state._weights import READ
-from memcfg.torch.trace._graph_inputs import position_of
+from memcfg.torch.trace._graph_inputs import gradients_of, position_of
 from memcfg.torch.trace._traced import (
     ELSEWHERE,
     is_random,
@@ -175,18 +175,15 @@ def put_gradients(graph: fx.Graph, num_fwd_outputs: int, found: Found) -> None:
     """
     output = graph.output_node()
     results: list[Any] = list(output.args[0])
-    described = output.meta.get("desc") or [None] * len(results)
     sources = {
         position_of(node): node
         for node in graph.nodes
         if node.op == "placeholder" and not is_tangent(node)
     }
     late = _after_loss(graph)
-    for at in range(num_fwd_outputs, len(results)):
-        gradient, about = results[at], getattr(described[at], "grad_of", None)
-        position = getattr(about, "idx", at - num_fwd_outputs)
-        slot = found.slots.get(position)
-        if slot is None or not hasattr(gradient, "meta"):
+    for at, position in gradients_of(graph, num_fwd_outputs).items():
+        gradient, slot = results[at], found.slots.get(position)
+        if slot is None:
             continue
         update = found.updates.get(position)
         readers: list[fx.Node] = []

@@ -47,6 +47,22 @@ def _name_of(node: fx.Node) -> str:
     return ".".join(parts) if parts else _LOCAL.sub(r"\1", name)
 
 
+def gradients_of(graph: fx.Graph, num_fwd_outputs: int) -> dict[int, int]:
+    """Return the outputs of a joint graph that are gradients, with their inputs.
+
+    Both are positions.
+    """
+    output = graph.output_node()
+    results = output.args[0]
+    described = output.meta.get("desc") or [None] * len(results)
+    found = {}
+    for at in range(num_fwd_outputs, len(results)):
+        about = getattr(described[at], "grad_of", None)
+        if hasattr(results[at], "meta"):  # else no gradient
+            found[at] = getattr(about, "idx", at - num_fwd_outputs)
+    return found
+
+
 def position_of(node: fx.Node) -> int | None:
     """Return which input of the captured graph a node is; None if it is none."""
     place = getattr(node.meta.get("desc"), "idx", None)

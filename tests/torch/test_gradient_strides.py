@@ -1,0 +1,125 @@
+"""Gradients whose strides are not their parameters' are copied where they are made."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch_allocations import pool_peak
+
+import memcfg.torch as mt
+
+nn = torch.nn
+pytestmark = [
+    pytest.mark.usefixtures("fresh_torch"),
+    pytest.mark.filterwarnings("ignore"),  # PyTorch's own, of its internals
+]
+
+
+class Patches(nn.Module):
+    """A convolution of channels that come last, as after a layer normalisation."""
+
+    def __init__(self):
+        super().__init__()
+        self.wide = nn.Sequential(nn.Linear(64, 1024), nn.Linear(1024, 64))
+        self.norm, self.join = nn.LayerNorm(64), nn.Conv2d(64, 256, 2, 2)
+        self.x = torch.randn(1, 4, 4, 64)
+
+    def forward(self, x):
+        return self.join(self.norm(self.wide(x)).permute(0, 3, 1, 2))
+
+
+class Permuted(nn.Module):
+    """An einsum, whose product has its axes in another order than the parameter."""
+
+    def __init__(self):
+        super().__init__()
+        self.heads = nn.Parameter(torch.randn(64, 4, 64))
+        self.x = torch.randn(2, 8, 4, 64)
+
+    def forward(self, x):
+        return torch.einsum("bqhd,ehd->bqe", x, self.heads)
+
+
+class Expanded(nn.Module):
+    """A sum over a parameter, whose gradient is one number."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(64, 256))
+        self.inner = nn.Linear(16, 16)
+        self.x = torch.randn(2, 16)
+
+    def forward(self, x):
+        return self.inner(x) + self.weight.sum()
+
+
+class Twice(nn.Module):
+    """Two parameters with one gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Parameter(torch.randn(64, 256))
+        self.second = nn.Parameter(torch.randn(64, 256))
+        self.x = torch.randn(64, 256)
+
+    def forward(self, x):
+        return (x * (self.first + self.second)).sin()
+
+
+class Output(nn.Module):
+    """A parameter whose gradient is that of the output."""
+
+    def __init__(self):
+        super().__init__()
+        self.inner, self.place = nn.Linear(64, 64), nn.Parameter(torch.randn(128, 64))
+        self.x = torch.randn(128, 64)
+
+    def forward(self, x):
+        return self.inner(x) + self.place
+
+
+class Last(nn.Module):
+    """A parameter whose own axes are not in the order of its memory."""
+
+    def __init__(self):
+        super().__init__()
+        weight = torch.randn(64, 64, 3, 3).to(memory_format=torch.channels_last)
+        self.weight = nn.Parameter(weight)
+        self.x = torch.randn(1, 64, 4, 4)
+
+    def forward(self, x):
+        return nn.functional.conv2d(x, self.weight)
+
+
+def loss(out):
+    return out.square().mean()
+
+
+KINDS = [Patches, Permuted, Expanded, Twice, Output, Last]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_gradient_of_other_strides_is_within_the_limit(kind):
+    mt.limit_cpu("1GiB", tag_modules=False)
+    try:
+        module = kind()
+        x = module.x
+
+        def step():
+            out = module(x)  # which lives until the step ends
+            loss(out).backward()
+
+        step()
+        wanted = [each.grad.clone() for each in module.parameters()]
+        module.zero_grad()
+        told = mt.estimate(module, (x,), loss=loss)
+        mt.budget(module, told.floor_bytes, loss=loss)
+        step()
+        for each, gradient in zip(module.parameters(), wanted, strict=True):
+            assert torch.equal(each.grad, gradient)
+            assert each.grad.stride() == each.stride()
+        module.zero_grad()
+        peak = pool_peak(module, x, step)
+    finally:
+        mt.limit_cpu(None)
+    assert 0.97 * told.floor_bytes <= peak <= told.floor_bytes
