@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import TYPE_CHECKING
 
-from memcfg._tables import draw, new_table
-from memcfg._terminal import width, write
+from memcfg._terminal import write
 from memcfg.commands._at_work import shown
 from memcfg.errors import InfeasiblePlanError, MemcfgError
 from memcfg.graph import with_profile
+from memcfg.nn.training.alternatives._largest_batches import (
+    LargestBatch,
+    LargestBatches,
+)
 from memcfg.plan import NAMED_POLICIES
-from memcfg.units import ALIGNMENT, exact, format_bytes, format_seconds
+from memcfg.units import ALIGNMENT, exact, format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from memcfg.graph import Profile
     from memcfg.nn import Model
@@ -42,8 +44,7 @@ def largest_batches(
     nothing fits, the smallest limit of each method for one sample is printed, too.
     """
     write(f"Largest batch of {model.name!r} ({program}) within {format_bytes(limit)}\n")
-    rows: list[tuple[int, float, str, int]] = []
-    missing: dict[str, str] = {}
+    rows: list[LargestBatch] = []
     needed: dict[str, int] = {}
     for name in methods:
         policy = NAMED_POLICIES[name]()
@@ -52,8 +53,9 @@ def largest_batches(
                 batch = model.largest_batch(limit, policy=policy, program=program)
                 if not batch:
                     least = _smallest_limit(model, limit, policy, program)
-                    missing[name] = f"one sample does not fit; it needs {exact(least)}"
                     needed[name] = least
+                    why = f"one sample does not fit; it needs {exact(least)}"
+                    rows.append(LargestBatch(name, why_not=why))
                     continue
                 if profile is None:
                     plan = model.plan(batch, limit, policy=policy, program=program)
@@ -61,35 +63,17 @@ def largest_batches(
                     graph = with_profile(model.graph(batch), profile)
                     plan = policy(graph, limit_bytes=limit)
             except MemcfgError as error:
-                missing[name] = " ".join(str(error).split())
-                continue
-        rows.append((batch, plan.elapsed_seconds / batch, name, plan.peak_bytes))
-    rows.sort(key=lambda row: (-row[0], row[1]))
-    if rows:
-        numbers = ["Batch", "Peak", "Time of a sample"]
-        table = new_table("Method", numbers=numbers)
-        for batch, each, name, peak in rows:
-            mark = " *" * (len(rows) > 1 and (batch, each) == rows[0][:2])
-            table.add_row(
-                name + mark, str(batch), format_bytes(peak), format_seconds(each)
-            )
-        write(draw(table))
-        if len(rows) > 1:
-            write("\n* the largest batch; of equal ones, the least time of a sample")
-    _write_missing(missing)
-    if needed and not rows:
+                why = " ".join(str(error).split())
+                rows.append(LargestBatch(name, why_not=why))
+            else:
+                rows.append(LargestBatch.of(name, batch, plan))
+    found = LargestBatches(tuple(rows))
+    write(str(found))
+    if needed and found.best is None:
         least = min(needed.values())
         by = next(name for name, nbytes in needed.items() if nbytes == least)
         write(f"\nThe smallest limit that would do is {exact(least)}, by {by}.")
-    return 0 if rows else 1
-
-
-def _write_missing(missing: Mapping[str, str]) -> None:
-    """Print why methods have no row."""
-    if missing:
-        write("\nNot there:")
-    for name, why in missing.items():
-        write(textwrap.fill(f"  {name}: {why}", width(), subsequent_indent="    "))
+    return 0 if found.best is not None else 1
 
 
 def _smallest_limit(model: Model, limit: int, policy: Policy, program: str) -> int:

@@ -24,6 +24,7 @@ from typing import (
     ParamSpec,
     TypeAlias,
     TypeVar,
+    overload,
 )
 from weakref import WeakMethod, WeakValueDictionary, ref
 
@@ -32,10 +33,10 @@ import numpy.typing as npt
 
 from memcfg import config
 from memcfg._caller import outside
-from memcfg._checks import unknown
+from memcfg._checks import name_of, unknown
 from memcfg._core import Counter, Lock
 from memcfg.config._dtype_policy import as_policy, dtype_policy
-from memcfg.errors import InfeasiblePlanError, WeightsError
+from memcfg.errors import InfeasiblePlanError, MemcfgError, WeightsError
 from memcfg.graph import TIMES
 from memcfg.memory.crash._crash_hooks import on_error
 from memcfg.memory.crash._crash_setting import Asked
@@ -129,6 +130,10 @@ from memcfg.nn.training._session import Session, device_of
 from memcfg.nn.training._tracing import ProgramKey, TraceSpec
 from memcfg.nn.training._trainer import Trainer, check_on_nan, non_finite
 from memcfg.nn.training.alternatives._fallbacks import Fallback, get_on_oom
+from memcfg.nn.training.alternatives._largest_batches import (
+    LargestBatch,
+    LargestBatches,
+)
 from memcfg.nn.training.alternatives._smaller_images import (
     EIGHTHS,
     ImagesError,
@@ -137,7 +142,7 @@ from memcfg.nn.training.alternatives._smaller_images import (
     size_of,
 )
 from memcfg.nn.training.progress._progress import check_verbose
-from memcfg.units import parse_bytes
+from memcfg.units import exact, parse_bytes
 from memcfg.workspaces import gc, is_attached, scope_out
 
 if TYPE_CHECKING:
@@ -1672,8 +1677,7 @@ class Model(FixedAttributes, Configured):
         key = ProgramKey(kind, size, lengths=session.lengths(lengths))
         return session.plan(key, nbytes, chosen)
 
-    @takes_arguments
-    @outside_workspaces
+    @overload
     def largest_batch(
         self,
         limit: int | str | None = None,
@@ -1681,7 +1685,28 @@ class Model(FixedAttributes, Configured):
         policy: Policy | str | None = None,
         program: str = "train",
         lengths: int | Sequence[int] | None = None,
-    ) -> int:
+    ) -> int: ...
+
+    @overload
+    def largest_batch(
+        self,
+        limit: int | str | None = None,
+        *,
+        policy: list[Policy | str] | list[Policy] | list[str],
+        program: str = "train",
+        lengths: int | Sequence[int] | None = None,
+    ) -> LargestBatches: ...
+
+    @takes_arguments
+    @outside_workspaces
+    def largest_batch(
+        self,
+        limit: int | str | None = None,
+        *,
+        policy: Any = None,
+        program: str = "train",
+        lengths: int | Sequence[int] | None = None,
+    ) -> int | LargestBatches:
         """Return the largest batch that fits a limit, without running anything.
 
         A plan is made for it, and there is none for one sample more, so no batch is
@@ -1693,7 +1718,7 @@ class Model(FixedAttributes, Configured):
         limit : int or str, optional
             A limit in bytes, or such as ``"64MiB"``, of the model's device with nothing
             else on it. None: the device's limit, less what else is in use now.
-        policy : Policy or str, optional
+        policy : Policy or str, or a list of them, optional
             As ``memory`` of `compile`; None: the model's.
         program : {"train", "evaluate", "predict"}, default "train"
             What is run.
@@ -1703,8 +1728,10 @@ class Model(FixedAttributes, Configured):
 
         Returns
         -------
-        int
-            The number of samples; 0 if one does not fit.
+        int or LargestBatches
+            The number of samples; 0 if one does not fit. For a list of policies, a
+            table of these numbers, with the peak and the predicted time of a sample,
+            as ``rows`` and as ``str()``.
 
         Raises
         ------
@@ -1723,16 +1750,39 @@ class Model(FixedAttributes, Configured):
         >>> n = model.largest_batch("64KiB")
         >>> model.plan(n).peak_bytes <= 64 * 1024
         True
+        >>> by_policy = model.largest_batch("64KiB", policy=["auto", "share"])
+        >>> by_policy["auto"].batch_size == n
+        True
+        >>> by_policy.best.sample_seconds > 0
+        True
         """
         kind = _program(program)
         self._require_built_in_steps("largest_batch")
         if kind != "predict":
             self._compiled("largest_batch")
         nbytes = None if limit is None else parse_bytes(limit)
-        chosen = None if policy is None else get_policy(policy)
         session = self._built_session()
         known = session.lengths(lengths)
-        return session.largest_batch(kind, nbytes, chosen, known)
+        if not isinstance(policy, list):
+            one = None if policy is None else get_policy(policy)
+            return session.largest_batch(kind, nbytes, one, known)
+        if not policy:
+            raise ValueError("policy is an empty list: name some, or leave it out")
+        rows = []
+        for each in policy:
+            name = each if isinstance(each, str) else name_of(each)
+            chosen = get_policy(each)
+            try:
+                plan = session.plan_largest(kind, nbytes, chosen, known)
+            except MemcfgError as error:
+                why = " ".join(str(error).split())
+                if isinstance(error, InfeasiblePlanError):
+                    least = exact(error.smallest_limit_bytes)
+                    why = f"one sample does not fit, and would in {least}"
+                rows.append(LargestBatch(name, why_not=why))
+            else:
+                rows.append(LargestBatch.of(name, *plan))
+        return LargestBatches(tuple(rows))
 
     @takes_arguments
     @outside_workspaces

@@ -54,7 +54,7 @@ from memcfg.runtime._trial import Trial
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from memcfg._core import Counter
     from memcfg._core.engine import Arena
@@ -935,19 +935,21 @@ class Executor:
             self._settle()
             before, self._loader_bytes = self._loader_bytes, nbytes
             try:
-                self._replace(self._planned_again(), {})
+                self._replace(self._planned_again(self._specs), {})
             except (ResourceExhaustedError, PlanError, GraphError, OSError):
                 self._loader_bytes = before
                 return False
             return True
 
-    def slowdown(self, nbytes: int) -> float:
+    def slowdown(self, nbytes: int, program: str) -> float:
         """Predict how much longer steps take if `leave` leaves bytes; changes nothing.
 
         Parameters
         ----------
         nbytes : int
             Bytes of the device.
+        program : str
+            The loaded program whose steps they are; others are not planned.
 
         Returns
         -------
@@ -958,20 +960,20 @@ class Executor:
             self._settle()
             before, self._loader_bytes = self._loader_bytes, nbytes
             try:
-                then = _seconds(self._planned_again())
+                then = self._planned_again([program])[program].plan.elapsed_seconds
             except (ResourceExhaustedError, PlanError, GraphError):
                 return math.inf
             finally:
                 self._loader_bytes = before
-            now = _seconds(self._specs)
+            now = self._specs[program].plan.elapsed_seconds
             return then / now if now else 1.0
 
-    def _planned_again(self) -> dict[str, ProgramSpec]:
-        """Plan the loaded programs for the budget of now; PlanError if not planned."""
+    def _planned_again(self, names: Iterable[str]) -> dict[str, ProgramSpec]:
+        """Plan loaded programs for the budget of now; PlanError if not planned."""
         specs, budget = self._specs, self._budget()
         if any(spec.mode is not None for spec in specs.values()):
             raise PlanError("programs that a workspace mode lays out have no plan")
-        return {name: planned_again(spec, budget) for name, spec in specs.items()}
+        return {name: planned_again(specs[name], budget) for name in names}
 
     def _largest(
         self, graphs: Mapping[str, Graph], initial: Mapping[str, _Value]
@@ -1150,11 +1152,6 @@ def _sizes(graph: Graph) -> dict[str, int]:
     """Bytes of each state tensor, in the order in which they lie."""
     states = (graph.tensors[tensor] for tensor in graph.persistent)
     return {tensor.name: tensor.nbytes for tensor in states}
-
-
-def _seconds(specs: Mapping[str, ProgramSpec]) -> float:
-    """Return the predicted seconds of one step of each program."""
-    return math.fsum(spec.plan.elapsed_seconds for spec in specs.values())
 
 
 def _nbytes(specs: Mapping[str, ProgramSpec]) -> int:

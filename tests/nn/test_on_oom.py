@@ -46,6 +46,11 @@ def plain():
     return model, numbers(ROWS, 40, 8), labels(ROWS, 5), {}, {}
 
 
+def dense_stack():
+    hidden = [nn.Dense(64, activation="relu") for _ in range(3)]
+    return [nn.Input((40, 8)), *hidden, nn.GlobalAveragePooling1D(), nn.Dense(5)]
+
+
 def images():
     model = nn.Sequential(
         [
@@ -412,6 +417,47 @@ def test_the_largest_batch_fits_and_one_sample_more_does_not(program):
     with pytest.raises(InfeasiblePlanError):
         run(most + 1)
     assert model.largest_batch("4KiB") == 0
+
+
+def test_several_policies_have_a_row_each_with_the_time_of_a_sample():
+    model = compiled(dense_stack())
+    policies = ["share", "auto", mc.plan.keep_all()]
+    found = model.largest_batch("1MiB", policy=policies)
+    assert {row.policy for row in found} == {"share", "auto", "keep_all"}
+    for row in found:
+        given = mc.plan.NAMED_POLICIES[row.policy]()
+        assert row.batch_size == model.largest_batch("1MiB", policy=given)
+        plan = model.plan(row.batch_size, "1MiB", policy=given)
+        assert row.peak_bytes == plan.peak_bytes <= 2**20
+        assert row.sample_seconds == plan.elapsed_seconds / row.batch_size
+        assert found[row.policy] is row
+    sizes = [row.batch_size for row in found]
+    assert sizes == sorted(sizes, reverse=True)
+    assert found.best is next(iter(found))
+    lines = str(found).splitlines()
+    assert lines[0].split()[:3] == ["Method", "Batch", "Peak"]
+    assert "auto *" in lines[2]
+    assert repr(found).startswith(f"<LargestBatches: auto {found['auto'].batch_size}, ")
+    assert str(found["share"].batch_size) in unescape(found._repr_html_())
+    with pytest.raises(KeyError, match="no policy 'rotor'; there are 'auto', "):
+        found["rotor"]
+
+
+def test_policies_without_a_sample_that_fits_say_what_one_needs():
+    model = compiled(dense_stack())
+    found = model.largest_batch("1KiB", policy=["share", "auto"])
+    assert found.best is None
+    assert len(found) == 2
+    for row in found:
+        assert (row.batch_size, row.peak_bytes, row.sample_seconds) == (0, 0, None)
+        least = int(row.why_not.split("would in ")[1].split()[0])
+        assert model.largest_batch(least, policy=row.policy) >= 1
+        assert row.why_not.split()[0] in str(found)
+        assert row.why_not in unescape(found._repr_html_())
+    with pytest.raises(ValueError, match="policy is an empty list"):
+        model.largest_batch("1KiB", policy=[])
+    with pytest.raises(ValueError, match="unknown memory policy"):
+        model.largest_batch("1KiB", policy=["shear"])
 
 
 def test_without_a_limit_no_batch_is_the_largest():

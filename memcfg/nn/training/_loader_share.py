@@ -64,7 +64,8 @@ class LoaderShare:
         if device.host_pool is not device.pool or not device.pool.holders.margin_bytes:
             return
         missing = sum(stage.missing_bytes for stage in report.stages)
-        if not missing:
+        lead = self._session.lead
+        if not missing or lead is None:
             return
         waited = min(_waited(report), seconds)
         self._had = max(0, (executor.budget_bytes() or 0) - executor.nbytes)
@@ -74,7 +75,7 @@ class LoaderShare:
             if still + (seconds - waited) >= least:  # if steps take no longer
                 break
             nbytes = self._had + int(part * missing)
-            longer = executor.slowdown(nbytes)
+            longer = executor.slowdown(nbytes, lead.label)
             if (predicted := still + longer * (seconds - waited)) < least:
                 chosen, least = nbytes, predicted
         self._over = not (chosen and self._session.leave(chosen))

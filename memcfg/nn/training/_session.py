@@ -892,6 +892,22 @@ class Session:
                 )
             return search.largest(high, guess=search.rough_guess(high))[0]
 
+    def plan_largest(
+        self,
+        kind: str,
+        limit_bytes: int | None,
+        policy: Policy,
+        lengths: tuple[int, ...],
+    ) -> tuple[int, Plan]:
+        """Return the largest batch of a policy, and its plan; takes no memory.
+
+        InfeasiblePlanError if one sample does not fit; else as of `largest_batch`.
+        """
+        with self.lock.turn():
+            batch = self.largest_batch(kind, limit_bytes, policy, lengths)
+            key = ProgramKey(kind, batch or 1, lengths=lengths)
+            return batch, self.plan(key, limit_bytes, policy)
+
     def fits(self, key: ProgramKey) -> bool:
         """Return whether a program has a plan now; takes no memory."""
         with self.lock.turn():
