@@ -286,6 +286,9 @@ class Search {
 
   // Orders the items of [begin, end) anew around the one at `peak`: first those of a
   // minimum cut. Gives the place of that item.
+  //
+  // What the item at the peak needs is before it in any order, and what needs it is
+  // behind it: these are the two ends of the network, and only the others are nodes.
   std::size_t cut(Order& order, std::size_t begin, std::size_t peak, std::size_t end) {
     const Index middle = order[peak];
     const auto lower = static_cast<Index>(begin), upper = static_cast<Index>(end);
@@ -293,33 +296,50 @@ class Search {
       return place_[at(item)] >= lower && place_[at(item)] < upper;
     };
     constexpr flow::Node kFirst = 0, kLast = 1;
-    const auto node = [&](Index item) {
-      return item == middle ? kLast
-                            : static_cast<flow::Node>(place_[at(item)] - lower + 2);
-    };
-    flow::MaxFlow network(2 + end - begin);
     work_ += static_cast<std::int64_t>(end - begin + items_.values.size());
+    node_.assign(order.size(), -1);
+    mark(middle, &Items::Item::before, kFirst, inside);
+    mark(middle, &Items::Item::after, kLast, inside);
+    node_[at(middle)] = kLast;
+    flow::Node nodes = 2;
+    for (std::size_t k = begin; k < end; ++k)
+      if (node_[at(order[k])] < 0) node_[at(order[k])] = nodes++;
+    flow::MaxFlow network(static_cast<std::size_t>(nodes));
+    const auto add = [&](flow::Node from, flow::Node to, flow::Amount capacity) {
+      if (from != to && from != kLast && to != kFirst)
+        network.add_arc(from, to, capacity);
+    };
     const Items::Item& item = items_.items[at(middle)];
     for (std::size_t k = begin; k < end; ++k) {
-      if (order[k] == middle) continue;
+      const flow::Node from = node_[at(order[k])];
+      if (from == kFirst || from == kLast) continue;
       for (const Index b : items_.items[at(order[k])].before)
-        if (inside(b)) network.add_arc(node(order[k]), node(b), flow::kUnbounded);
+        if (inside(b)) add(from, node_[at(b)], flow::kUnbounded);
     }
-    for (const Index b : item.before)
-      if (inside(b)) network.add_arc(kFirst, node(b), flow::kUnbounded);
     // Bytes that are in use whatever is cut, and those in use unless `readers` are
     // done.
     Extent fixed = items_.base + item.scratch;
+    const auto hold = [&](flow::Node from, Extent bytes) {  // until after the cut
+      if (from == kFirst)
+        fixed += bytes;
+      else
+        add(from, kLast, bytes);
+    };
     const auto cost = [&](flow::Node from, const Items::Value& value, Extent bytes) {
-      flow::Node gate = -1;
+      if (from == kLast) return;
+      bool is_read = false, is_held = false;
       for (const Index r : value.readers) {
         if (place_[at(r)] < lower || r == middle) continue;
-        if (gate < 0) {
-          gate = network.add_node();
-          network.add_arc(from, gate, bytes);
-        }
-        network.add_arc(gate, node(r), flow::kUnbounded);
+        is_read = is_read || node_[at(r)] != kFirst;
+        is_held = is_held || node_[at(r)] == kLast;
       }
+      if (is_held) return hold(from, bytes);
+      if (!is_read) return;
+      const flow::Node gate = network.add_node();
+      network.add_arc(from, gate, bytes);
+      for (const Index r : value.readers)
+        if (place_[at(r)] >= lower && r != middle)
+          add(gate, node_[at(r)], flow::kUnbounded);
     };
     for (std::size_t v = 0; v < items_.values.size(); ++v) {
       const Items::Value& value = items_.values[v];
@@ -333,9 +353,9 @@ class Search {
       if (early && late) {
         fixed += value.bytes;
       } else if (late) {
-        network.add_arc(node(value.maker), kLast, value.bytes);
+        hold(node_[at(value.maker)], value.bytes);
       } else {
-        cost(early ? kFirst : node(value.maker), value, value.bytes);
+        cost(early ? kFirst : node_[at(value.maker)], value, value.bytes);
       }
     }
     for (const Index v : item.makes) fixed += items_.values[at(v)].bytes;
@@ -359,11 +379,30 @@ class Search {
     const auto first = order.begin() + static_cast<std::ptrdiff_t>(begin);
     const auto last = order.begin() + static_cast<std::ptrdiff_t>(end);
     const auto split = std::stable_partition(first, last, [&](Index i) {
-      return i != middle && side[static_cast<std::size_t>(node(i))];
+      return i != middle && side[static_cast<std::size_t>(node_[at(i)])];
     });
     const auto now = std::find(split, last, middle);
     std::rotate(split, now, now + 1);
     return static_cast<std::size_t>(split - order.begin());
+  }
+
+  // Sets the node of all that an item waits for, or that waits for it, of those inside.
+  template <typename Inside>
+  void mark(Index item,
+            std::vector<Index> Items::Item::* next,
+            flow::Node node,
+            const Inside& inside) {
+    std::vector<Index> open{item};
+    while (!open.empty()) {
+      const Items::Item& at_hand = items_.items[at(open.back())];
+      open.pop_back();
+      work_ += static_cast<std::int64_t>((at_hand.*next).size());
+      for (const Index other : at_hand.*next) {
+        if (node_[at(other)] == node || !inside(other)) continue;
+        node_[at(other)] = node;
+        open.push_back(other);
+      }
+    }
   }
 
   // Moves a reader of what is in use at the peak before it, with all that it waits for,
@@ -441,9 +480,10 @@ class Search {
   bool near_ = true;  // which of the minimum cuts is taken
   Order best_;
   Load best_load_;
-  std::vector<Index> place_;  // by item
-  std::vector<Index> end_;    // by value: place of its last reader
-  std::vector<Extent> load_;  // by place
+  std::vector<Index> place_;      // by item
+  std::vector<Index> end_;        // by value: place of its last reader
+  std::vector<flow::Node> node_;  // by item: in the network of a cut
+  std::vector<Extent> load_;      // by place
   std::vector<Index> taken_;
 };
 
