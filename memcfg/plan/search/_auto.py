@@ -22,7 +22,12 @@ from memcfg.plan.search._overlap import overlapped
 from memcfg.plan.search._policy import fits, names_algorithms, propose
 from memcfg.plan.search._request import Request
 from memcfg.plan.search._share import share
-from memcfg.plan.search._time_bound import beats_recomputation, may_leave, with_gap
+from memcfg.plan.search._time_bound import (
+    beats_recomputation,
+    is_as_fast_as_any,
+    may_leave,
+    with_gap,
+)
 from memcfg.plan.search._watch import Watch, check_time_limit
 from memcfg.plan.search.algorithms._algorithms import algorithms as listed
 from memcfg.plan.search.algorithms._scratch import (
@@ -50,6 +55,9 @@ _SMALL = 2_000  # max. ops of a graph for which every method is tried
 _SURE = 8, 20_000_000  # the search always completes
 _FEW = 24, 100_000  # tried in addition to other methods: about 0.05 s
 _LAST = 48, 400_000  # tried if other methods have no plan: about 0.3 s
+# Max. ops of a graph of which lower limits are planned as well, the cells of the grid
+# of such limits, and how many are planned:
+_STEADY, _CELLS, _LEVELS = 64, 24, 3
 _SWAPPING = (  # tried if `auto` may swap
     out_of_core,
     partial(out_of_core, "zvc"),
@@ -98,6 +106,8 @@ class Auto:
         request = replace(request, places=self.places, below=below, any_fits=self.first)
         bounding = self.watch()
         plans = _plan(request, first=self.first)
+        if _is_steady(request):
+            _settle(request, plans)
         if self.algorithms == "any":
             plans = _choose(request, plans)
         plan = self._take(plans, request)
@@ -173,6 +183,23 @@ class _Plans:
         """Add a plan; None is ignored."""
         if plan is not None:
             self._all.append(plan)
+
+    def add_of(self, others: _Plans) -> None:
+        """Add plans that were made for a lower limit, as plans for this one."""
+        limit = self._request.limit_bytes
+        for plan in others._all[1:]:  # the first one is the same
+            predicted = replace(plan.predicted, optimality_gap=None)
+            self._all.append(replace(plan, limit_bytes=limit, predicted=predicted))
+
+    @property
+    def first(self) -> Plan:
+        """The plan that runs each op once."""
+        return self._all[0]
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether the plan that runs each op once was enough."""
+        return len(self._all) == 1
 
     @property
     def best(self) -> Plan | None:
@@ -315,6 +342,51 @@ def _search(request: Request, plans: _Plans) -> None:
             plans.add(search.within(request, limit, plans.computing)[0])
 
 
+def _is_steady(request: Request) -> bool:
+    """Return whether plans of lower limits count, too; see `_settle`."""
+    graph = request.graph
+    few = len(graph.ops) <= _STEADY and not request.any_fits
+    return few and request.below == math.inf and not may_leave(graph)
+
+
+def _settle(request: Request, plans: _Plans) -> None:
+    """Add plans of lower limits, so that more memory seldom makes a plan slower.
+
+    Idea: a search within a higher limit may end with a slower plan, so some lower ones
+    are planned as well, unless no plan of them is faster. They are on a grid that
+    depends on the graph only, so limits of a cell share them. If no plan fits, the
+    search goes on below the lowest peak, until nothing is found there, so the limit
+    that an error names is the same for all limits below it.
+    """
+    limit = request.limit_bytes
+    if limit is None or plans.is_alone:
+        return
+    unit = request.load_unit
+    limit -= limit % unit
+    while plans.best is None:
+        level = plans.lowest.peak_bytes - unit
+        if level <= limit or _is_over(request):
+            return
+        before = plans.lowest.peak_bytes
+        plans.add_of(_plan(replace(request, limit_bytes=level)))
+        if plans.lowest.peak_bytes >= before:
+            return
+    least, most = request.lower_bound, plans.first.peak_bytes
+    width = max(unit, (most - least) // _CELLS // unit * unit)
+    first = least + (limit - 1 - least) // width * width
+    for level in range(first, max(least, first - _LEVELS * width + 1) - 1, -width):
+        if _is_over(request) or is_as_fast_as_any(request, level, plans.below):
+            return
+        lower = _plan(replace(request, limit_bytes=level))
+        plans.add_of(lower)
+        if lower.best is None:
+            return
+
+
+def _is_over(request: Request) -> bool:
+    return request.watch is not None and request.watch.is_over()
+
+
 def first_of(policy: Policy) -> Policy:
     """Return a policy that has a plan where this one has, and finds it sooner."""
     return replace(policy, first=True) if isinstance(policy, Auto) else policy
@@ -399,7 +471,9 @@ def auto(
     `look_ahead`, `sqrt_checkpoint`, `replay_elementwise` and `repeated_blocks` look for
     the least recomputation that fits, and the fastest plan is taken. In graphs of up to
     24 ops, `exact` is tried as well; with at most 8 ops, no plan is faster unless the
-    gap says so. Up to 48 ops, it looks for lower peaks if no other method fits. For
+    gap says so. Up to 48 ops, it looks for lower peaks if no other method fits. Up to
+    64 ops, a few lower limits are planned as well, so that a larger limit seldom has a
+    slower plan; in larger graphs that happens more often. For
     graphs of more than 2,000 ops, whose planning takes long, the first plan that fits
     is taken, which is that of `repeated_blocks` if blocks repeat.
 

@@ -231,6 +231,12 @@ class Request:
         return self.once("bound", lambda: lower_bound(self.graph))
 
     @cached_property
+    def load_unit(self) -> int:
+        """The greatest common divisor of all sizes, in bytes: that of all loads."""
+        graph = self.graph
+        return math.gcd(*graph.aligned_bytes, *graph.aligned_scratch) or 1
+
+    @cached_property
     def droppable(self) -> tuple[int, ...]:
         """The ops of the forward phase that a plan may recompute."""
         graph, keep = self.graph, set(self.graph.keep)

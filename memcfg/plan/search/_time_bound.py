@@ -110,6 +110,15 @@ def beats_recomputation(request: Request, limit_bytes: int, seconds: float) -> b
     return bool(seconds * (1 + _ROUNDING) < least < math.inf)
 
 
+def is_as_fast_as_any(request: Request, limit_bytes: int, seconds: float) -> bool:
+    """Return whether no plan within a limit is proven faster, or none fits."""
+    least = request.once(
+        ("whole time bound", limit_bytes),
+        lambda: _bound(request.graph, limit_bytes, request.is_over),
+    )
+    return seconds <= least * (1 + _ROUNDING)
+
+
 def with_gap(
     graph: Graph, plan: Plan, is_over: Callable[[], bool] | None = None
 ) -> Plan:

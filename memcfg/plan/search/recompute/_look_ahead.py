@@ -55,9 +55,7 @@ class _Schedules:
         self.reached: int | None = None  # goal of the descents so far
         self.ended = False  # whether they ended above it, as with any lower goal
         self.last: list[Sequence[int]] = []
-        graph = request.graph
-        # Loads are multiples of the unit.
-        self.unit = math.gcd(*graph.aligned_bytes, *graph.aligned_scratch) or 1
+        self.unit = request.load_unit
         self.bottom = request.lower_bound
         self.top, _, _ = self.step.measure(self.given)
 
