@@ -74,7 +74,7 @@ def named_arguments(function: Callable[P, R]) -> Callable[P, R]:
             why = str(error)
         else:
             return function(*args, **kwargs)
-        names = list(taken.parameters)
+        names = [name for name in taken.parameters if name not in ("self", "cls")]
         for name in kwargs:
             if name not in names:
                 near = nearest(name, names, 0.7)

@@ -9,6 +9,8 @@ const EVENTS = events.kind.length, BOXES = boxes.name.length, COPIES = copies.na
 const LEFT = 78, RIGHT = 14, LIVE = 92, LANE = 17, GAP = 22, AXIS = 24, TOP = 10;
 const OPS = new Set(["forward", "backward", "update", "encode", "decode", "allocate", "free", "refused"]);
 
+const [ROLE, LAYER] = data.recorded ? ["holder", "where"] : ["role", "layer"];
+
 const state = { by: "role", axis: "time", clock: "planned", arrows: true, query: "", only: -1, box: -1, hover: -1 };
 const view = { x0: 0, x1: 1, y0: 0, y1: 1 };
 let found = null, xs = null, shape = null, frame = 0, printing = false;
@@ -186,10 +188,13 @@ function drawBoxes(c) {
   }
   pen.globalAlpha = 1;
   if (state.arrows) drawArrows(c);
+  const plates = levels(c);
   for (const [b, x, y, w, h] of named) {  // names last, on plates where something is below them
-    const from = Math.max(x, LEFT), to = Math.min(x + w, LEFT + shape.wide);
-    const words = to - from > 44 ? shorten(text[boxes.name[b]], to - from - 8) : "";
     const middle = Math.min(Math.max(y + h / 2, Math.min(TOP + 7, y + h - 7)), Math.max(TOP + shape.main - 7, y + 7));
+    const over = plates.filter((each) => Math.abs(each.at - middle) < 15).map((each) => each.left - 6);
+    const from = Math.max(x, LEFT), to = Math.min(x + w, LEFT + shape.wide, ...over);
+    const words = to - from > 44 ? shorten(text[boxes.name[b]], to - from - 8) : "";
+    if (!words) continue;
     pen.fillStyle = tints[group(b)]; pen.fillRect(from + 3, middle - 6, pen.measureText(words).width + 4, 12);
     pen.fillStyle = inkOn(tints[group(b)]); pen.fillText(words, from + 5, middle + 0.5);
   }
@@ -225,24 +230,26 @@ function label(words, x, y, colour, c, align = "right") {  // on a plate, so tha
   pen.fillStyle = colour; pen.textAlign = "left"; pen.fillText(words, left, y);
 }
 
-function drawLevels(c) {  // the limit and the peaks, over the addresses
+function levels(c) {  // the limit and the peaks, and where their words stand
   const end = shape.width - RIGHT, same = data.measuredPeak === data.peak;
-  const levels = [[data.peak, (data.recorded ? "most bytes in use: " : same ? "peak, predicted and measured: " : "predicted peak: ") + inBytes(data.peak), c.soft]];
-  if (data.measuredPeak !== null && !same) levels.push([data.measuredPeak, "measured peak: " + inBytes(data.measuredPeak), c.measured]);
-  if (data.limit !== null) levels.push([data.limit, "limit: " + inBytes(data.limit), c.limit]);
-  const used = [];
-  for (const [value, , colour] of levels) {
-    const y = py(value);
-    if (y >= TOP && y <= TOP + shape.main) rule(LEFT, y, end, y, colour, colour === c.limit ? [7, 4] : [2, 3]);
-  }
-  for (const [value, words, colour] of levels.sort((a, b) => b[0] - a[0])) {
-    const y = py(value);
+  const all = [[data.peak, (data.recorded ? "most bytes in use: " : same ? "peak, predicted and measured: " : "predicted peak: ") + inBytes(data.peak), c.soft]];
+  if (data.measuredPeak !== null && !same) all.push([data.measuredPeak, "measured peak: " + inBytes(data.measuredPeak), c.measured]);
+  if (data.limit !== null) all.push([data.limit, "limit: " + inBytes(data.limit), c.limit]);
+  const found = [];
+  for (const [value, name, colour] of all.sort((a, b) => b[0] - a[0])) {
+    const y = py(value), words = y < TOP ? name + " ↑" : name;
     if (y > TOP + shape.main) continue;
     let at = Math.max(y, TOP) + 11;
-    while (used.some((other) => Math.abs(other - at) < 17)) at += 17;
-    used.push(at);
-    label(y < TOP ? words + " ↑" : words, end - 6, at, colour, c);
+    while (found.some((other) => Math.abs(other.at - at) < 17)) at += 17;
+    found.push({ y, at, words, colour, left: end - 6 - pen.measureText(words).width });
   }
+  return found;
+}
+
+function drawLevels(c) {  // over the addresses: first lines, then words
+  const end = shape.width - RIGHT, found = levels(c);
+  for (const { y, colour } of found) if (y >= TOP) rule(LEFT, y, end, y, colour, colour === c.limit ? [7, 4] : [2, 3]);
+  for (const { at, words, colour } of found) label(words, end - 6, at, colour, c);
 }
 
 function drawLive(c) {  // bytes in use, whatever the addresses
@@ -323,9 +330,9 @@ function rowsOf(b) {
   const from = boxes.begin[b], to = boxes.end[b], times = data.clocks[state.clock];
   const rows = [["size", exact(boxes.bytes[b]) + (boxes.requested[b] ? ", of which used " + boxes.requested[b].toLocaleString("en") + " B" : "")]];
   if (data.places) rows.push(["address", hex(boxes.offset[b])]);
-  rows.push(["role", spoken(data.roles[boxes.role[b]]) + (boxes.origin[b] ? ", " + data.origins[boxes.origin[b]] : "")]);
-  for (const [name, column] of [["type", boxes.form], ["op", boxes.op], ["layer", boxes.layer], ["line", boxes.line]]) {
-    const words = name === "layer" ? data.layers[column[b]] : text[column[b]];
+  rows.push([ROLE, spoken(data.roles[boxes.role[b]]) + (boxes.origin[b] ? ", " + data.origins[boxes.origin[b]] : "")]);
+  for (const [name, column] of [["type", boxes.form], ["op", boxes.op], [LAYER, boxes.layer], ["line", boxes.line]]) {
+    const words = name === LAYER ? data.layers[column[b]] : text[column[b]];
     if (words) rows.push([name, words]);
   }
   rows.push([data.clocks.measured && state.clock === "measured" ? "measured" : "time", inTime(times[from]) + " to " + inTime(times[to])]);
@@ -353,7 +360,7 @@ function aboutEvent(x, y) {  // in the lanes and in the curve
   const times = data.clocks[state.clock], rows = [["does", data.kinds[events.kind[e]] + (events.again[e] ? ", again" : "")]];
   rows.push(["in use", exact(events.live[e])]);
   if (data.measuredBytes.length) rows.push(["measured", exact(data.measuredBytes[e])]);
-  for (const [name, words] of [["layer", data.layers[events.layer[e]]], ["line", text[events.line[e]]]]) if (words) rows.push([name, words]);
+  for (const [name, words] of [[LAYER, data.layers[events.layer[e]]], ["line", text[events.line[e]]]]) if (words) rows.push([name, words]);
   rows.push(["takes", inTime(times[e + 1] - times[e])]);
   return [text[events.name[e]], rows];
 }
@@ -438,7 +445,7 @@ function legend() {
   for (const [key, nbytes] of order) {
     const button = document.createElement("button"), swatch = document.createElement("i"), size = document.createElement("small");
     swatch.style.background = tints[key];
-    const words = names[key] || "(no layer)";
+    const words = names[key] || "(no " + LAYER + ")";
     size.textContent = " " + inBytes(nbytes);
     button.append(swatch, words.length > 34 ? words.slice(0, 16) + "…" + words.slice(-16) : words, size);
     button.title = words + ": " + exact(nbytes) + " at the peak";
@@ -533,6 +540,8 @@ function start() {
   $("clockLabel").hidden = !data.clocks.measured;
   $("clockLabel").style.display = data.clocks.measured ? "" : "none";
   $("moving").hidden = data.recorded;
+  [...$("by").options].forEach((option, number) => { option.textContent = [ROLE, LAYER][number]; });
+  if (data.recorded) $("search").placeholder = "holder, line";
   $("arrowsLabel").style.display = arrows.length ? "" : "none";
   if (data.clocks.measured) state.clock = $("clock").value = "measured";
   // The hash chooses the first view, such as #by=layer&axis=ops&search=conv1.
