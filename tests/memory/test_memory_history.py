@@ -264,7 +264,8 @@ def test_several_pools_have_one_clock_and_their_names():
     timeline = history.timeline()
     assert [event.layer for event in timeline.events] == ["one", "two", "one", "one"]
     assert timeline.limit_bytes is None
-    assert timeline.facts["limit of two"] == "2097152 B (2.00 MiB)"
+    limits = "one 1048576 B (1.00 MiB), two 2097152 B (2.00 MiB)"
+    assert timeline.numbers()["limit"] == limits
     assert timeline.peak_bytes == 384
     assert timeline.title == "Memory of one, two"
     with pytest.raises(ValueError, match="stands on"):

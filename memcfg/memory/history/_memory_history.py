@@ -167,10 +167,11 @@ class MemoryHistory:
         limits = self._limits or {each.label: each.pool.limit for each in self._places}
         facts = {}
         if len(labels) > 1:
-            facts = {
-                f"limit of {label}": "none" if limit is None else exact(limit)
+            words = [
+                f"{label} {'none' if limit is None else exact(limit)}"
                 for label, limit in limits.items()
-            }
+            ]
+            facts["limit"] = ", ".join(words)  # in the place of that of one pool
         dropped = sum(number for _, number in found)
         if dropped:
             facts["dropped events"] = f"{dropped:,}"
