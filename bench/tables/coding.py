@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "coding.json"
-CODERS = {"coding.json": "constriction", "coding_alexnet.json": "memcfg"}
 CODERS = {"none": "fixed widths", "huffman": "Huffman codes", "range": "range codes"}
 
 

@@ -1,20 +1,16 @@
-"""The tables of Deep Compression on digits, from the committed results."""
+"""The table of Deep Compression on digits, from the committed results."""
 
 from __future__ import annotations
 
 import json
 from collections import defaultdict
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean
 
 RESULTS = Path(__file__).resolve().parents[1] / "results" / "compression.json"
 HEAD = """| network | weights | accuracy in validation, dense | compressed | in the test, dense | compressed | points | fixed codes | Huffman | range | times |
 | --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |
 """  # noqa: E501  (a line of Markdown)
-STAGES = """
-| stage | bytes | times | accuracy | time | peak of `predict` | peak of training |
-| --- | ---: | ---: | ---: | ---: | ---: | ---: |
-"""
 CODERS = ("none", "huffman", "range")
 QUANTIZERS = {"k_means": "", "rate": ", by rate"}
 # The times fewer bytes that a factor has to reach to be chosen: those of the paper, and
@@ -25,7 +21,6 @@ TIMES = {
     ("LeNet-300-100", "rate"): 60,
     ("LeNet-5", "rate"): 60,
 }
-SHOWN = ("LeNet-300-100", "rate")  # of what `compress` has chosen, with its stages
 
 Rows = list[dict]
 
@@ -86,50 +81,19 @@ def rows_of(groups: dict[tuple, Rows], network: str) -> str:
     return text
 
 
-def stages(results: list[dict]) -> str:
-    """Return the stages of a network, as means and medians of its seeds."""
-    text = STAGES
-    for rows in zip(*(each["stages"] for each in results), strict=True):
-        nbytes = mean(each["nbytes"] for each in rows)
-        dense = results[0]["dense_bytes"]
-        peaks = (
-            mean(each[which] for each in rows) / 2**20
-            for which in ("predict_peak", "train_peak")
-        )
-        cells = [
-            rows[0]["name"],
-            f"{nbytes:,.0f}",
-            f"{dense / nbytes:.1f}",
-            f"{mean(each['accuracy'] for each in rows):.2%}",
-            f"{1e3 * median(each['seconds'] for each in rows):.1f} ms",
-            *(f"{each:.2f} MiB" for each in peaks),
-        ]
-        text += "| " + " | ".join(cells) + " |\n"
-    return text
-
-
 def table(path: Path = RESULTS) -> str:
-    """Return the tables of a file of results, as Markdown."""
+    """Return the table of a file of results, as Markdown."""
     document = json.loads(path.read_text(encoding="utf-8"))
     place, groups = document["environment"], defaultdict(list)
     for each in document["results"]:
         groups[each["network"], each["factor"], each["quantizer"]].append(each)
     networks = dict.fromkeys(network for network, *_ in groups)
     text = HEAD + "".join(rows_of(groups, network) for network in networks)
-    network, quantizer = SHOWN
-    found = groups[network, None, quantizer]
     seeds = max(map(len, groups.values()))
-    text += f"""
-Means of {seeds} seeds; what `compress` finds is that of {len(found)}. Of 5,000 digits
+    found = min(len(rows) for (_, factor, _), rows in groups.items() if factor is None)
+    return f"""{text}
+Means of {seeds} seeds; what `compress` finds is that of {found}. Of 5,000 digits
 1,000 are the test set, 1,000 are for validation, drawn by the seed, and 3,000 for
 training. Bytes are those of whole files, headers and biases included.
-
-The stages of {network}, as `compress` finds{QUANTIZERS[quantizer]}, with batches of 64
-and accuracies in validation:
-{stages(found)}
-{place["processor"]}, {place["cores"]} cores, one thread, {place["date"]}, load
-{place["load"]:.1f}.
+{place["processor"]}, one thread, {place["date"]}.
 """
-    if place["load"] > 1:
-        text += "Times are provisional: others used the machine.\n"
-    return text

@@ -104,6 +104,22 @@ def test_outputs_have_the_bits_of_the_decoded_model(build, on_disk, tmp_path):
     small.close()
 
 
+@pytest.mark.parametrize("build", [dense, convolutions, shared, recurrent])
+def test_several_threads_have_the_same_bits_where_no_matrix_is_divided(build):
+    """Of a divided one, sums of some processors are in another order."""
+    set_num_threads(3)
+    model = build()
+    x = inputs(model, 5)
+    expected = CompressedModel(model).model().predict(x, verbose=0)
+    for size in ("8MiB", "64KiB"):
+        streamed = CompressedModel(model, section_bytes=size).streamed()
+        found = streamed.predict(x, verbose=0)
+        streamed.close()
+        if size == "8MiB":
+            np.testing.assert_array_equal(found, expected)
+        np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+
+
 @pytest.mark.parametrize("build", [dense, convolutions])
 @pytest.mark.parametrize(
     "policy", ["keep_all", "share", "look_ahead", "auto", "out_of_core"]
@@ -282,6 +298,10 @@ def most():
     return 1024 * int(lines[0].split()[1])
 
 x = np.random.default_rng(0).random((1, 224, 224, 3), np.float32)
+nn = mc.nn  # libraries are loaded by the first step
+small = nn.Sequential([nn.Input((8, 8, 3)), nn.Conv2D(4, 3), nn.MaxPooling2D()])
+small.predict(x[:, :8, :8], verbose=0)
+small.close()
 before = most()
 with mc.budget("80MiB"):
     model = mc.compression.load(sys.argv[1]).streamed()
@@ -307,8 +327,8 @@ def test_a_process_predicts_with_vgg16_within_80_mib(tmp_path):
     found = json.loads(done.stdout)
     predicted, measured = found["peaks"]
     assert predicted == measured <= 80 << 20
-    # With oneDNN's code and what the interpreter takes.
-    assert found["grown"] < 100 << 20
+    assert predicted < 32 << 20
+    assert found["grown"] < 80 << 20  # of the whole process
     x = np.random.default_rng(0).random((1, 224, 224, 3), np.float32)
     wanted = model.predict(x, verbose=0)[0]
     np.testing.assert_allclose(found["outputs"], wanted, rtol=1e-4, atol=1e-6)
