@@ -193,6 +193,11 @@ def quantize(
     RuntimeError
         If the shapes of the model are not known.
 
+    Notes
+    -----
+    A step of Adam changes a scale by up to the learning rate. Scales of 8 bits are some
+    thousandths: at a rate of 1e-3 training loses accuracy, at 1e-5 it does not.
+
     References
     ----------
     Krishnamoorthi, "Quantizing deep convolutional networks for efficient inference",
