@@ -520,6 +520,44 @@ class Executor:
             self._packed.unpack(self.device, loaded.arena, tensor)
             loaded.write(self.device, tensor, array)
 
+    def take_state(self, tensors: Collection[str]) -> dict[str, _Array]:
+        """Move state out of the arena, which shrinks meanwhile; `close` is to follow.
+
+        Copies may lie in the memory that the arena gives back. Until `close`, and after
+        an error, all state is loaded as before.
+
+        Parameters
+        ----------
+        tensors : collection of str
+            The names of state whose values are wanted.
+
+        Returns
+        -------
+        dict of str to ndarray
+            Copies.
+
+        Raises
+        ------
+        ResourceExhaustedError
+            If there is no memory for a copy of one more tensor.
+        """
+        with self.lock.turn():
+            self._place_state()
+            self._settle()
+            self._keep({})
+            loaded, taken, left = self._loaded, dict[str, _Array](), 0
+            if loaded.arena is None:
+                return {}
+            behind = sorted(loaded.state.items(), key=lambda row: -row[1])
+            left = behind[0][1] + _sizes(loaded.graph)[behind[0][0]] if behind else 0
+            self._arena.shrink(max(left, 1))
+            for name, offset in behind:
+                # All are kept, so that the programs can go on with them.
+                taken[name] = loaded.read(self.device, self._packed, name)
+                self._contents = loaded._replace(waiting=dict(taken))
+                self._arena.shrink(max(offset, 1))
+            return {name: taken[name] for name in taken if name in tensors}
+
     def close(self) -> None:
         """Give the arena back; the executor can be loaded again.
 

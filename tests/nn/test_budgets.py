@@ -388,3 +388,41 @@ def test_a_model_that_waits_for_a_ring_makes_way_for_it():
     assert observer.over == 0
     assert peaks[2] < peaks[1] == peaks[0]
     model.close()
+
+
+def test_a_model_that_fills_a_budget_can_be_closed():
+    """Its values are copied into the memory that the arena gives back."""
+    x, y = arrays(32)
+    free = make(256, 2)
+    free.fit(x, y, verbose=0)
+    peak = free.memory_plan.peak_bytes
+    free.close()
+    with mc.budget(peak + peak // 15 + 4096) as budget:
+        model = make(256, 2)
+        model.fit(x, y, verbose=0)
+        rest = np.ones(budget.limit_bytes - budget.in_use_bytes - 8192, np.uint8)
+        for _ in range(2):
+            model.close()
+            assert weights(model) == weights(free)
+        assert budget.in_use_bytes <= budget.limit_bytes
+        assert rest.all()
+
+
+def test_a_model_that_cannot_be_closed_is_as_before():
+    free, x = make(256, 2), arrays(1)[0]
+    expected = free.predict_on_batch(x)
+    with mc.budget("2MiB") as budget:
+        model = make(256, 2)
+        outputs = model.predict_on_batch(x)
+        rest = [
+            np.ones(budget.limit_bytes - budget.in_use_bytes - 4096 * pages, np.uint8)
+            for pages in (12, 1)
+        ]
+        with pytest.raises((ResourceExhaustedError, MemoryError)):
+            model.close()
+        del rest
+        assert weights(model) == weights(free)
+        np.testing.assert_array_equal(model.predict_on_batch(x), outputs)
+        np.testing.assert_array_equal(outputs, expected)
+        model.close()
+        assert weights(model) == weights(free)

@@ -583,7 +583,13 @@ class Session:
     def retire(self) -> None:
         """Bring all values to the host and free the arena."""
         with self.lock.turn():
-            self.known_values()
+            if self.holds_parts or self._executor is None:
+                self.known_values()
+            else:
+                self._drop_programs()
+                names = [*filter(self._lasts, self._resident)]
+                for name, value in self._executor.take_state(names).items():
+                    self._on_host[name] = np.asarray(value)
             self.close()
 
     def workspaces(self, *, of_this_thread: bool = False) -> list[ModelWorkspace]:
