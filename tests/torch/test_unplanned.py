@@ -162,6 +162,23 @@ def test_a_limit_without_room_is_an_error_and_the_next_step_goes_on(pool):
         model(x)
 
 
+class Asks(Branches):
+    """Computes something else while it is traced, which does not fit its inputs."""
+
+    def forward(self, x):
+        if torch.compiler.is_compiling():
+            x = x + torch.zeros(7, 3)
+        return super().forward(x)
+
+
+def test_a_limit_without_room_is_no_error_of_inputs_that_cannot_be_traced():
+    x = torch.randn(256, 64)
+    model, plain = budgeted(Asks(64, depth=12), "1MiB")
+    with pytest.raises(mt.OutOfMemoryError, match=r"budget\(\.\.\., spill_to="):
+        model(x)
+    assert same(step(model, x[:32]), step(plain, x[:32]))
+
+
 def test_numbers_of_python_and_numpy_are_those_of_eager_and_are_planned():
     class Noisy(Layers):
         def forward(self, x):

@@ -43,6 +43,7 @@ from memcfg.torch.budget._planned_call import (
 from memcfg.torch.budget._planner import Overhead, Planner, Settings, Shared
 from memcfg.torch.budget._room import OTHERS, NoRoomError, Room
 from memcfg.torch.budget._step_report import report_of
+from memcfg.torch.limit._out_of_memory import OutOfMemoryError
 from memcfg.torch.limit._process_limit import ProcessLimit
 from memcfg.torch.ranks._around import Beside, Wrapper
 from memcfg.torch.ranks._data_parallel import DataParallel, active_data_parallel
@@ -377,6 +378,9 @@ class ModelBudget:
                 return self._without_plan(args, kwargs)
             try:
                 made = self._without_plan(args, kwargs)
+            except (OutOfMemoryError, InfeasiblePlanError):  # the model runs on them
+                self._give_up(error)
+                raise
             except Exception as own:  # of the model, which does not run on them
                 raise error from own
             self._give_up(error)

@@ -34,7 +34,7 @@ from memcfg.torch.budget._backend import Compilation, StopAfterPlanning
 from memcfg.torch.spill._stores import SpillRefusedError
 from memcfg.torch.trace._dropout import look_into_dropout
 from memcfg.torch.trace._fakes import state_of, without_logs
-from memcfg.torch.trace._host_calls import TOLD, look_into_calls
+from memcfg.torch.trace._host_calls import TOLD, install_hooks, look_into_calls
 from memcfg.torch.trace._kept_functions import FunctionRefusedError, run_keeping
 from memcfg.torch.trace._overhead import (
     LossRefusedError,
@@ -271,8 +271,19 @@ class PlannedCall:
 
         memcfg's own errors are raised unchanged, UnplannedError if there is no graph.
         All are without the frames of PyTorch's compiler; its error is their
-        `__context__`.
+        `__context__`. A model that installs hooks when it first runs is traced again
+        with them.
         """
+        try:
+            return self._explained(args, kwargs)
+        except UnplannedError:
+            module = self.module
+            if module is None or not install_hooks(module):
+                raise
+        return self._explained(args, kwargs)
+
+    def _explained(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run, and turn errors of PyTorch's compiler into sentences."""
         exceptions = torch._dynamo.exc
         try:
             return self._with_symbols(args, kwargs)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import builtins
 import random
+import sys
 import time
 import warnings
 from threading import Lock
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 TOLD = {builtins.print, warnings.warn, warnings.warn_explicit, time.sleep}
 # methods of loggers that tell something, for code that may depend on it
 _ASKED = {"isEnabledFor", "getEffectiveLevel", "hasHandlers", "getChild"}
+_CAPTURES = "transformers.utils.output_capturing"
 _lock = Lock()
 _originals: dict[type, Callable[..., Any]] = {}  # PyTorch's own methods, once replaced
 
@@ -59,6 +61,28 @@ def _ask(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
     if keeping.is_tracing and self.value is random.random:
         return call_random_fn(tx, self.value, args, kwargs)
     return _originals[functions.SkipFunctionVariable](self, tx, args, kwargs)
+
+
+def install_hooks(module: torch.nn.Module) -> bool:
+    """Install hooks that models of transformers install when they first run.
+
+    They do so under a lock, which breaks a graph. Return whether there were any to
+    install.
+    """
+    captures = sys.modules.get(_CAPTURES)
+    install = getattr(captures, "maybe_install_capturing_hooks", None)
+    known = getattr(captures, "_CAN_RECORD_REGISTRY", None)
+    if install is None or known is None:
+        return False
+    missing = [
+        each
+        for each in module.modules()
+        if known.get(each)
+        and not getattr(each, "_output_capturing_hooks_installed", False)
+    ]
+    for each in missing:
+        install(each)
+    return bool(missing)
 
 
 def _draw(self: Any, tx: Any, args: Any, kwargs: Any) -> Any:
