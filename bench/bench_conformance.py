@@ -6,7 +6,8 @@ peak and at the floor. Configurations are small and random, and nothing is downl
 
 ``python bench conformance --output bench/results/conformance.json`` makes the results,
 in the environment of ``tox run -e parity``; ``python bench/tables`` their table. A
-result file that exists is continued, unless ``--again`` names models to measure anew.
+result file that exists is continued, unless ``--again`` names models to measure anew;
+each result has its processor.
 
 Bytes are those of all tensors of a step, counted by the pool of `limit_cpu`: the
 state, the inputs, and what the step adds at most. A step is forward, loss and backward,
@@ -15,7 +16,8 @@ timed in turns with eager's, by the processor time of one thread, since others m
 on the machine. Asserts no time; a limit that is exceeded is part of the result.
 
 Below a floor there is no plan: nothing is run then, and the model counts as trained if
-it trains at the limits that have one.
+it trains at the limits that have one. What is not planned, and does not fit otherwise,
+trains with `spill_to`.
 """
 
 from __future__ import annotations
@@ -183,13 +185,19 @@ def estimated(eager: Steps) -> dict[str, Any]:
 
 
 def budgeted(
-    eager: Steps, first: torch.nn.Module, wanted: list[Any], limit: int
+    eager: Steps,
+    first: torch.nn.Module,
+    wanted: list[Any],
+    limit: int,
+    spill_to: str | None = None,
 ) -> dict[str, Any]:
     """Train a copy of a model within a limit."""
     torch._dynamo.reset()
     result: dict[str, Any] = {"limit_bytes": limit}
+    if spill_to is not None:
+        result["in_files"] = True
     own = Steps(copy.deepcopy(first), eager.inputs)
-    mt.budget(own.model, limit, loss=loss_of)
+    mt.budget(own.model, limit, loss=loss_of, spill_to=spill_to)
     began = time.process_time()
     try:
         found = own.found()
@@ -206,6 +214,23 @@ def budgeted(
     result["peak_bytes"] = own.peak_bytes()
     result["predicted_bytes"] = mt.get_budget(own.model).predicted_peak_bytes
     return result | {"times_eager": times_of(own, eager)}
+
+
+def tried(
+    eager: Steps,
+    first: torch.nn.Module,
+    wanted: list[Any],
+    limit: int,
+    *,
+    is_planned: bool,
+) -> dict[str, Any]:
+    """Train within a limit; what is not planned, with a file if nothing else fits."""
+    done = budgeted(eager, first, wanted, limit)
+    if is_planned or "peak_bytes" in done:
+        return done
+    with tempfile.TemporaryDirectory() as folder:
+        files = budgeted(eager, first, wanted, limit, folder)
+    return files if "peak_bytes" in files else done
 
 
 def measure(name: str, library: str, limits: list[str], path: Path) -> None:
@@ -241,10 +266,10 @@ def measure(name: str, library: str, limits: list[str], path: Path) -> None:
             share = SHARES.get(each)
             floor = result["estimate"].get("floor_bytes", 0)
             limit = floor if share is None else int(share * peak)
-            if limit < floor:
-                done = {"limit_bytes": limit, "smallest_bytes": floor}
-            else:
-                done = budgeted(eager, first, wanted, limit)
+            done = {"limit_bytes": limit, "smallest_bytes": floor}
+            if limit >= floor:
+                is_planned = "unplanned" not in result
+                done = tried(eager, first, wanted, limit, is_planned=is_planned)
             say(limits=result["limits"] | {each: done})
         has_bits = all(e.get("has_bits", True) for e in result["limits"].values())
         if not has_bits and "unplanned" not in result:
@@ -339,7 +364,9 @@ def main() -> None:
     results: dict[str, Any] = {}
     if options.output is not None and options.output.exists():
         document = json.loads(options.output.read_text(encoding="utf-8"))
-        results = {each["model"]: each for each in document["results"]}
+        place = document["environment"]
+        there = {key: place[key] for key in ("processor", "date")}
+        results = {each["model"]: there | each for each in document["results"]}
     for library in LIBRARIES:
         for name in cases(library):
             again = options.again is not None and any(
@@ -349,11 +376,13 @@ def main() -> None:
                 continue
             if options.models and not any(part in name for part in options.models):
                 continue
-            results[name] = run(name, library, options.limits, options.seconds)
-            print(told(results[name]), flush=True)
+            made = run(name, library, options.limits, options.seconds)
+            print(told(made), flush=True)
+            place = machine.facts() | {"packages": packages(), "threads": 1}
+            place["clock"] = "process"
+            there = {key: place[key] for key in ("processor", "date")}
+            results[name] = made | there
             if options.output is not None:
-                place = machine.facts() | {"packages": packages(), "threads": 1}
-                place["clock"] = "process"
                 document = {"environment": place, "results": list(results.values())}
                 text = json.dumps(document, indent=1) + "\n"
                 options.output.write_text(text, encoding="utf-8")

@@ -40,7 +40,8 @@ def told(each: dict, share: str) -> str:
     if "error" in found:
         return "refused"
     beyond = found["peak_bytes"] - found["limit_bytes"]
-    return f"{found['times_eager']:.2f}{f', {beyond} B over' * (beyond > 0)}"
+    files = ", files" * bool(found.get("in_files"))
+    return f"{found['times_eager']:.2f}{files}{f', {beyond} B over' * (beyond > 0)}"
 
 
 def bits(each: dict) -> str:
@@ -55,12 +56,27 @@ def bits(each: dict) -> str:
     return "own: " + (", ".join(ops) or "–")
 
 
-def row(each: dict) -> str:
+def elsewhere(place: dict, each: dict) -> bool:
+    """Return whether a model was measured on another processor than the last one."""
+    return each.get("processor", place["processor"]) != place["processor"]
+
+
+def others(place: dict, results: list[dict]) -> str:
+    """Tell the processors of models that were measured elsewhere, if there are any."""
+    found = dict.fromkeys(
+        f"{each['processor']}, {each['date']}"
+        for each in results
+        if elsewhere(place, each)
+    )
+    return f" ¹ {'; '.join(found)}." if found else ""
+
+
+def row(place: dict, each: dict) -> str:
     """Return the line of a model."""
     eager, estimate = each.get("eager_bytes"), each.get("estimate") or {}
     known = estimate.get("eager_bytes")
     cells = [
-        f"`{each['model']}`",
+        f"`{each['model']}`{'¹' * elsewhere(place, each)}",
         f"{eager / 2**20:.1f}" if eager else "",
         f"{known / eager:.3f}" if eager and known else "",
         bits(each) or each.get("error", "refused").partition(":")[0],
@@ -81,7 +97,7 @@ def read() -> tuple[dict, list[dict]]:
 def table() -> str:
     """Return the table, as Markdown."""
     place, results = read()
-    rows = "\n".join(map(row, results))
+    rows = "\n".join(row(place, each) for each in results)
     reasons = [
         fill(f"* `{each['model']}`: {why}", 88, subsequent_indent="  ", **WHOLE)
         for each in results
@@ -95,7 +111,8 @@ def table() -> str:
     ]
     why = "\n\nNot trained, not planned, or not at all limits:\n\n" + "\n".join(reasons)
     names = ", ".join(f"{k} {v}" for k, v in place["packages"].items())
-    origin = fill(f"{names}; {place['processor']}, {place['date']}.", 88, **WHOLE)
+    where = f"{place['processor']}, {place['date']}.{others(place, results)}"
+    origin = fill(f"{names}; {where}", 88, **WHOLE)
     return f"""{HEAD}{rows}{why if reasons else ""}
 
 {origin}

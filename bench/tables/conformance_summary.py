@@ -8,7 +8,7 @@ import textwrap
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from conformance import LIMITS, has_bits, over, ran, read
+from conformance import LIMITS, has_bits, others, over, ran, read
 
 HEAD = """| library | models | train in a budget | with eager's bits | over a limit |
 | --- | ---: | ---: | ---: | ---: |
@@ -56,6 +56,6 @@ def table() -> str:
     told = (
         f"Median of the time of a step in that of eager's, by the limit: "
         f"{times(results)}. PyTorch {place['packages']['torch']}, "
-        f"{place['processor']}, {place['date']}."
+        f"{place['processor']}, {place['date']}.{others(place, results)}"
     )
     return f"{HEAD}{lines}\n\n{textwrap.fill(told, 88)}\n"
