@@ -71,6 +71,20 @@ def report(
     return _block([*parts, picture])
 
 
+def report_of_text(text: str) -> str:
+    """Return a report whose text form begins with its title, in lines as they are."""
+    title, _, rest = _printable_lines(text).partition("\n")
+    lines = (
+        f'<pre style="{_FONT};background:none;border:0;margin:0">{escape(rest)}</pre>'
+    )
+    return _block([f"<strong>{as_html(title)}</strong>", lines])
+
+
+def _printable_lines(text: str) -> str:
+    """Return a text whose lines have no other characters that a terminal obeys."""
+    return "\n".join(printable(line) for line in text.split("\n"))
+
+
 def table(
     title: str, head: Sequence[str], rows: Sequence[Sequence[str]], picture: str
 ) -> str:

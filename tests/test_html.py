@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
+import re
 from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
 from long_names import LONG, a_plan, a_report
 
-from memcfg import nn
+import memcfg as mc
+from memcfg import memory, nn
 from memcfg.runtime import TimelineEntry
 
 HOSTILE = "</td><script>alert('x')</script><img src=x onerror=\"y\"> & \x1b[31m\u202e"
@@ -47,7 +50,7 @@ def read(thing):
     reader.close()
     assert not reader.open
     assert reader.tags <= {
-        *("div", "strong", "table", "tr", "th", "td", "span"),
+        *("div", "strong", "table", "tr", "th", "td", "span", "pre"),
         *("svg", "rect", "title", "polyline"),
     }
     return " ".join(reader.text)
@@ -112,3 +115,42 @@ def test_a_page_of_thousands_is_summarised(thing):
 def test_nothing_is_shown_of_nothing():
     assert "History of 0 epochs" in read(nn.callbacks.History())
     assert "0 ops" in read(replace(a_report("net"), timeline=(), by_role={}))
+
+
+ROOMS = (
+    "compression",
+    "data",
+    "evaluation",
+    "memory",
+    "nn",
+    "parallel",
+    "plan",
+    "runtime",
+)
+PARTS = {"StageReport"}  # rows of a report
+
+
+def test_every_report_can_be_the_last_value_of_a_cell():
+    found = set()
+    for room in ROOMS:
+        module = importlib.import_module(f"memcfg.{room}")
+        for name in module.__all__:
+            kind = getattr(module, name)
+            ending = re.search(r"(Report|Estimate|Timeline|History|^Plan)$", name)
+            if isinstance(kind, type) and ending and name not in PARTS:
+                assert callable(getattr(kind, "_repr_html_", None)), f"{room}.{name}"
+                found.add(name)
+    assert {"PipelineReport", "ReplayReport", "RanksEstimate", "Report"} <= found
+
+
+def test_a_report_of_text_has_all_its_lines():
+    trace = memory.Trace(action=[0, 1], address=[64, 64], nbytes=[10, 10])
+    replayed = memory.replay(trace, memory.Pool(name=HOSTILE))
+    elements = iter(mc.data.Dataset.range(20).batch(4).prefetch(2))
+    list(elements)
+    for each in (replayed, elements.report()):
+        shown = read(each)
+        for word in re.findall(r"\w+", str(each)):
+            assert word in shown
+    assert "<script" not in replayed._repr_html_()
+    assert "Steps of a pipeline" in read(elements.report())

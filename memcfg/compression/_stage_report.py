@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from memcfg._html import report_of_text
 from memcfg._tables import draw, new_table
 from memcfg.units import format_bytes
 
@@ -126,3 +127,7 @@ class Report:
             f"Compression, with batches of {self.batch_size}\n{draw(table)}\n"
             f"Weights, with the bits of a kept element\n{draw(of)}"
         )
+
+    def _repr_html_(self) -> str:
+        """Return the same for notebooks."""
+        return report_of_text(f"Stages of a compression\n{self}")

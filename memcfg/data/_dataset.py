@@ -6,11 +6,12 @@ See docs/decisions/0019-datasets-reproduce-tf-data.md.
 from __future__ import annotations
 
 import operator
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, NoReturn, ParamSpec, Self
 
 import numpy as np
 
-from memcfg._checks import flag
+from memcfg._checks import flag, named_arguments
 from memcfg._tensorflow_names import DATASET
 from memcfg.data._options import Options
 from memcfg.data.elements._convert import as_element, as_result
@@ -50,12 +51,28 @@ _ENOUGH = 2**62  # more numbers than a pass can use
 
 
 class _SaysWhy(type):
-    """Metaclass that explains why a name of tf.data's `Dataset` is missing."""
+    """Metaclass that explains missing names of tf.data's `Dataset`, and wrong calls."""
+
+    def __new__(
+        cls, name: str, bases: tuple[type, ...], namespace: dict[str, Any]
+    ) -> _SaysWhy:
+        if str(namespace["__module__"]).startswith("memcfg."):  # not a user's class
+            namespace = {key: _explained(each) for key, each in namespace.items()}
+        return super().__new__(cls, name, bases, namespace)
 
     if not TYPE_CHECKING:  # with __getattr__, a checker would accept any name
 
         def __getattr__(cls, name: str) -> NoReturn:
             raise _no_attribute("type object 'Dataset'", name, cls)
+
+
+def _explained(value: Any) -> Any:
+    """Return a method that names its arguments in the error of a wrong call."""
+    if isinstance(value, classmethod | staticmethod):
+        return type(value)(_explained(value.__func__))
+    name = getattr(value, "__name__", "_")
+    is_method = isinstance(value, FunctionType) and not name.startswith("_")
+    return named_arguments(value) if is_method else value
 
 
 def _no_attribute(owner: str, name: str, value: object) -> AttributeError:

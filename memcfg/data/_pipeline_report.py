@@ -9,6 +9,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from memcfg._html import report_of_text
 from memcfg._tables import draw
 from memcfg._terminal import fit_name
 from memcfg.units import format_bytes
@@ -135,6 +136,10 @@ class PipelineReport:
         if any(stage.autotuned for stage in self.stages):
             lines.append(_LEGEND)
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """Return the same for notebooks."""
+        return report_of_text(f"Steps of a pipeline\n{self}")
 
 
 def _row(stage: StageReport) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ import numpy as np
 
 from memcfg._checks import count
 from memcfg._core import ReplayPlan
+from memcfg._html import report_of_text
 from memcfg.files import open_file
 from memcfg.memory._trace import Trace
 from memcfg.units import format_bytes
@@ -138,6 +139,10 @@ class ReplayReport:
                 row = "".join(f"{cell:>14}" for cell in cells)
                 lines.append(f"  {label:<24}" + row)
         return "\n".join(line.rstrip() for line in lines if line.strip())
+
+    def _repr_html_(self) -> str:
+        """Return the same for notebooks."""
+        return report_of_text(str(self))
 
 
 def _read(path: str | os.PathLike[str]) -> Trace:

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from memcfg._checks import unknown
+from memcfg._html import report_of_text
 from memcfg._tables import draw, new_table
 from memcfg._terminal import paragraph, writable
 from memcfg.graph import NOMINAL_LINK, PROFILES, Link
@@ -107,6 +108,10 @@ class RanksEstimate:
             start = f"  {row.shard or 'none'}: "
             lines.append(paragraph(start, row.why_not.split()))
         return writable("\n".join([*head, *lines]))
+
+    def _repr_html_(self) -> str:
+        """Return the same for notebooks."""
+        return report_of_text(str(self))
 
 
 def estimate(

@@ -221,3 +221,19 @@ def test_elements_come_from_the_devices_pool_and_are_under_its_limit():
     mc.config.set_memory_limit("CPU:0", f"{pool.stats().current_bytes + 1000}B")
     with pytest.raises(mc.errors.ResourceExhaustedError):
         next(iter(Dataset.from_tensor_slices(rows).batch(4)))
+
+
+def test_a_misspelt_argument_of_a_method_is_told_the_right_one():
+    dataset = Dataset.range(4)
+    with pytest.raises(TypeError, match="'batchsize': did you mean 'batch_size'"):
+        dataset.batch(batchsize=2)
+    with pytest.raises(TypeError, match="'tensor': did you mean 'tensors'"):
+        Dataset.from_tensor_slices(tensor=[1])
+    with pytest.raises(TypeError, match="'buffer_size'; it takes buffer_size, seed"):
+        dataset.shuffle()
+
+    class Own(Dataset):
+        def batch(self, *, batchsize):
+            return super().batch(batchsize)
+
+    assert len(list(Own.range(4).batch(batchsize=2))) == 2

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg._cached import cached_property
+from memcfg._caller import outside
 from memcfg.data.elements._convert import as_array, as_leaf, as_scalars
 from memcfg.data.elements._spec import TensorSpec
 from memcfg.data.elements._structure import (
@@ -93,7 +94,7 @@ def sliced(value: Any, name: str) -> Slices:
     complaints: list[str] = []
     columns = map_structure(lambda array: _column(array, complaints), arrays)
     if complaints:
-        warnings.warn(complaints[0], stacklevel=3)  # at the user's call
+        warnings.warn(complaints[0], stacklevel=outside())
     return Slices(Rows(columns, lengths.pop()), name)
 
 

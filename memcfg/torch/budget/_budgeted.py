@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from memcfg._caller import outside
 from memcfg._checks import named_arguments
+from memcfg._html import report_of_text
 from memcfg.errors import InfeasiblePlanError
 from memcfg.plan import memory_timeline
 from memcfg.torch.budget._checked_arguments import (
@@ -60,7 +61,7 @@ from memcfg.torch.trace._overhead import (
     update_bytes,
 )
 from memcfg.torch.trace._traced import nbytes_of
-from memcfg.units import format_bytes
+from memcfg.units import exact, format_bytes
 
 if TYPE_CHECKING:
     import os
@@ -231,6 +232,17 @@ class ModelBudget:
     def limit_bytes(self) -> int | None:
         """The limit; None if there is none."""
         return self._settings.limit_bytes
+
+    def __repr__(self) -> str:
+        limit = self.limit_bytes
+        within = "no limit" if limit is None else f"limit {exact(limit)}"
+        planned = "" if self._shared.last is not None else ", nothing planned yet"
+        return f"<ModelBudget of {type(self.module).__name__}: {within}{planned}>"
+
+    def _repr_html_(self) -> str:
+        """Return the report of the step that was planned last, for notebooks."""
+        name = type(self.module).__name__
+        return report_of_text(f"Budget of {name}\n{self.memory_report()}")
 
     def _put_on(self) -> None:
         """Run instead of the model's ``forward`` from now on."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from memcfg._checks import named_arguments
+from memcfg._html import report_of_text
 from memcfg.files import write_atomically
 from memcfg.torch.budget._budgeted import forward_of
 from memcfg.torch.budget._checked_arguments import (
@@ -82,6 +83,10 @@ class Estimate:
                 table_of("module", self.by_module),
             )
         )
+
+    def _repr_html_(self) -> str:
+        """Return the same for notebooks."""
+        return report_of_text(str(self))
 
 
 @named_arguments

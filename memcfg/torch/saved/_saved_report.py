@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from memcfg._html import report_of_text
 from memcfg._terminal import writable
 from memcfg.units import format_bytes
 
@@ -118,3 +119,7 @@ class SavedTensorsReport:
             size = format_bytes(nbytes, exact=not message)
             lines.append(f"  {name:<12} {size:<26} {message}".rstrip())
         return writable("\n".join(lines))
+
+    def _repr_html_(self) -> str:
+        """Return the same for notebooks."""
+        return report_of_text(str(self))
