@@ -176,3 +176,16 @@ def test_threads_have_names_of_their_own():
     thread.start()
     thread.join()
     assert found == [wanted]
+
+
+def test_a_budget_says_what_it_is_and_shows_its_report_in_a_notebook():
+    model, x = torch.nn.Sequential(torch.nn.Linear(8, 16)), torch.ones(4, 8)
+    mt.budget(model, "64MiB")
+    budget = mt.get_budget(model)
+    told = "<ModelBudget of Sequential: limit 67108864 B (64.00 MiB)"
+    assert repr(budget) == f"{told}, nothing planned yet>"
+    model(x).sum().backward()
+    assert repr(budget) == f"{told}>"
+    html = budget._repr_html_()
+    assert "<strong>Budget of Sequential</strong>" in html
+    assert budget.memory_report().split("\n")[-1].split()[0] in html
