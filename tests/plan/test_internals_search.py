@@ -293,6 +293,31 @@ def test_the_search_is_near_the_best_of_all_choices():
 # -- replay elementwise ----------------------------------------------------------------
 
 
+def test_what_is_kept_in_groups_is_near_the_best_of_all_choices():
+    """As where each op is tried alone, which takes more tries in a large graph."""
+    grouped = alone = best = 0.0
+    for seed in range(40):
+        search = Search(Request.of(random_step(seed, 8), "", None))
+        choices = list(all_choices(search))
+        start = min(choices, key=lambda choice: (choice.load, -choice.cost))
+        limit = (start.load + search.nothing.load) // 2
+        ops = [op for op in search.droppable if start.dropped[op]]
+        tries = 2 * len(ops)
+        kept = [
+            search._kept(start, groups, limit, tries)
+            for groups in ([ops], [[op] for op in ops])
+        ]
+        for each in kept:
+            assert each in choices
+            assert each.load <= limit
+            assert each.cost <= start.cost
+        grouped, alone = grouped + kept[0].cost, alone + kept[1].cost
+        best += min(each.cost for each in choices if each.load <= limit)
+        assert search._kept(start, [ops], limit, 0) == start
+        assert search._kept(start, [ops], 2**62, 1).cost == search.nothing.cost
+    assert 0 < best <= grouped <= 1.05 * alone
+
+
 def search_of(graph) -> Search:
     request = Request.of(graph, "", None)
     return Search(request.replaying(cheap_ops(request.graph)))

@@ -14,13 +14,15 @@ from typing import TYPE_CHECKING
 from memcfg._cached import cached_property
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from memcfg.plan.search._request import Request
 
 _BUDGETS = 24  # budgets per kind of segments
 _STARTS = 4  # number of choices that are improved
 _WORK = 3_000_000  # ops visited by one improvement; a score visits all ops
+_STRIP = 12_000_000  # ops visited by trying one by one; more are tried in groups
+_REMEMBERED = 32_000_000  # max. bytes of choices whose scores are remembered
 
 
 @dataclass(frozen=True)
@@ -69,7 +71,9 @@ class Search:
         """Score a choice, without the ops that cannot be dropped."""
         known = self._scores.get(dropped)
         if known is None:
-            known = self._scores[dropped] = Choice(*self.step.score(dropped))
+            known = Choice(*self.step.score(dropped))
+            if len(self._scores) * len(dropped) < _REMEMBERED:
+                self._scores[dropped] = known
         return known
 
     # -- proposals -------------------------------------------------------------
@@ -126,10 +130,11 @@ class Search:
         nbytes = sum([self.graph.tensors[t].nbytes for t in op.outputs])
         return op.seconds / nbytes if nbytes else float("inf")
 
-    def _with(self, choice: Choice, op: int, value: int) -> Choice:
-        """Score a choice with another value for one op."""
+    def _with(self, choice: Choice, ops: Iterable[int], value: int) -> Choice:
+        """Score a choice with another value for some ops."""
         dropped = bytearray(choice.dropped)
-        dropped[op] = value
+        for op in ops:
+            dropped[op] = value
         return self.score(bytes(dropped))
 
     # -- improvement -----------------------------------------------------------
@@ -153,19 +158,38 @@ class Search:
         return min(result, key=by_cost)
 
     def least_cost_from(self, start: Choice, limit: int) -> Choice:
-        """Stop dropping ops, the most expensive first, as far as the limit allows."""
+        """Stop dropping ops, the most expensive first, as far as the limit allows.
+
+        In a large graph, that is tried for all of them, then for halves of what does
+        not do, and ends with a number of tries.
+        """
         best = start
+        left = _STRIP // max(1, len(self.graph.ops))
         for key in (self._cost, self._density):
-            current = start
-            chosen = [op for op in self.droppable if current.dropped[op]]
-            for op in sorted(chosen, key=lambda op: (-key(op), op)):
-                if self.is_over():
-                    break
-                trial = self._with(current, op, 0)
-                if trial.load <= limit and by_cost(trial) < by_cost(current):
-                    current = trial
+            chosen = [op for op in self.droppable if start.dropped[op]]
+            chosen.sort(key=lambda op: (-key(op), op))
+            singly = len(chosen) <= left
+            groups = [[op] for op in chosen] if singly else [chosen]
+            current = self._kept(start, groups, limit, max(left, len(groups)))
             best = min(best, current, key=by_cost)
         return best
+
+    def _kept(
+        self, start: Choice, groups: list[list[int]], limit: int, tries: int
+    ) -> Choice:
+        """Stop dropping groups of ops, or halves of them, with a number of tries."""
+        current = start
+        groups.reverse()
+        while groups and tries and not self.is_over():
+            tries -= 1
+            group = groups.pop()
+            trial = self._with(current, group, 0)
+            if trial.load <= limit and by_cost(trial) < by_cost(current):
+                current = trial
+            elif len(group) > 1:
+                middle = len(group) // 2
+                groups += [group[middle:], group[:middle]]
+        return current
 
     def _cost(self, index: int) -> float:
         return self.graph.ops[index].seconds
@@ -181,7 +205,7 @@ class Search:
             for op in tried:
                 if self.is_over():
                     return current
-                trial = self._with(current, op, 1 - current.dropped[op])
+                trial = self._with(current, [op], 1 - current.dropped[op])
                 current = min(current, trial, key=by_load)
             left -= len(tried)
             if current is before:
