@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 # It takes one or two seconds. With a fixed effort, the bound of resnet(1001), 11,687
 # ops, was 0.
 _EFFORT = 150_000_000, 50_000
+_MOST = 600_000_000  # max. effort: some seconds, which 12,000 ops get
 _QUICK = 15_000_000, 5_000  # if the bound only decides what to search for
 _ROUNDING = 1e-9  # relative rounding error of a sum of seconds
 
@@ -91,7 +92,7 @@ def _bound(
         return once
     replayable = frozenset(i for i, op in enumerate(graph.ops) if op.replayable)
     step = make_step(graph, frozenset(), replayable, is_over)
-    effort = max(efforts[0], efforts[1] * len(graph.ops))
+    effort = min(max(efforts[0], efforts[1] * len(graph.ops)), _MOST)
     return once + step.extra_cost(limit_bytes, effort=effort)
 
 
