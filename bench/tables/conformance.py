@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from textwrap import fill
 
@@ -62,13 +63,13 @@ def elsewhere(place: dict, each: dict) -> bool:
 
 
 def others(place: dict, results: list[dict]) -> str:
-    """Tell the processors of models that were measured elsewhere, if there are any."""
-    found = dict.fromkeys(
+    """Tell the processors of models that were measured elsewhere; empty if none."""
+    found = Counter(
         f"{each['processor']}, {each['date']}"
         for each in results
         if elsewhere(place, each)
     )
-    return f" ¹ {'; '.join(found)}." if found else ""
+    return "; ".join(f"{count} models: {where}" for where, count in found.items())
 
 
 def row(place: dict, each: dict) -> str:
@@ -111,7 +112,9 @@ def table() -> str:
     ]
     why = "\n\nNot trained, not planned, or not at all limits:\n\n" + "\n".join(reasons)
     names = ", ".join(f"{k} {v}" for k, v in place["packages"].items())
-    where = f"{place['processor']}, {place['date']}.{others(place, results)}"
+    where = f"{place['processor']}, {place['date']}."
+    if told := others(place, results):
+        where += f" ¹ {told}."
     origin = fill(f"{names}; {where}", 88, **WHOLE)
     return f"""{HEAD}{rows}{why if reasons else ""}
 

@@ -53,9 +53,11 @@ def table() -> str:
     ]
     rows.append(counted("all", results))
     lines = "\n".join(rows)
+    elsewhere = others(place, results)
     told = (
         f"Median of the time of a step in that of eager's, by the limit: "
         f"{times(results)}. PyTorch {place['packages']['torch']}, "
-        f"{place['processor']}, {place['date']}.{others(place, results)}"
+        f"{place['processor']}, {place['date']}"
+        f"{f' ({elsewhere})' * bool(elsewhere)}."
     )
     return f"{HEAD}{lines}\n\n{textwrap.fill(told, 88)}\n"
