@@ -77,6 +77,10 @@ class _Parser(argparse.ArgumentParser):
         result, extra = super().parse_known_args(words, namespace)
         for word in extra:
             self._check(word, known)
+        words = [word for word in extra if not word.startswith("-")]
+        if words and "--networks" in known:
+            named = ",".join(words)
+            self.error(f"unexpected argument {named!r}: try --networks {named}")
         return result, extra
 
     def _check(self, word: str, known: Sequence[str]) -> None:

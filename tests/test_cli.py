@@ -184,3 +184,9 @@ def test_an_unknown_option_is_named_before_its_value_is_read(words, capsys):
     with pytest.raises(SystemExit):
         main(words)
     assert "unknown option '--limt': did you mean '--limit'?" in capsys.readouterr().err
+
+
+def test_networks_to_compare_are_told_to_be_an_option(capsys):
+    with pytest.raises(SystemExit):
+        main(["compare", "lenet5", "unet"])
+    assert "'lenet5,unet': try --networks lenet5,unet" in capsys.readouterr().err
