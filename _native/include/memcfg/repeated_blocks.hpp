@@ -255,6 +255,7 @@ class Planner {
       labels[same ? left - 1 : left++] = label;
     }
     labels.resize(left);
+    labels.shrink_to_fit();  // of a long chain, all of them are there at its end
   }
 
   Extent need(const Chain& chain, const Child& child) const {
