@@ -33,6 +33,7 @@ from memcfg.nn.training import _session
 from memcfg.nn.training.progress import _progress
 
 REPORTS = 200
+BLOCKS = 20_000
 KINDS = ("silent", "bar", "memory", "report", "history")
 
 
@@ -68,6 +69,24 @@ def report_seconds() -> float:
             file.replace(LiveReport.of_this_process().document())
         file.remove()
         return (time.thread_time() - began) / REPORTS
+
+
+def block_seconds() -> dict[str, float]:
+    """Return the processor seconds of a block, without a history and in one."""
+    pool = mc.memory.Pool(limit="1GiB")
+
+    def least() -> float:
+        found = []
+        for _ in range(7):
+            began = time.thread_time()
+            for _ in range(BLOCKS):
+                pool.allocate(1000, tag="bench").free()
+            found.append((time.thread_time() - began) / BLOCKS)
+        return min(found)
+
+    off = least()
+    with mc.memory.MemoryHistory(pool):
+        return {"off": off, "on": least()}
 
 
 def summaries(seconds: dict, draws: dict) -> list[dict]:
@@ -158,11 +177,16 @@ def main() -> None:
     written = report_seconds()
     print(f"a report takes {1e6 * written:.0f} µs of a processor, once a second")
     print(f"a history of an epoch has at most {epochs.events} events")
+    blocks = block_seconds()
+    print(
+        f"a block takes {1e9 * blocks['off']:.0f} ns, {1e9 * blocks['on']:.0f} in one"
+    )
     results = summaries(epochs.seconds, epochs.draws)
     if options.output is not None:
         facts = machine.facts() | {"rows": options.rows, "turns": options.repeats}
         document = {"environment": facts, "report_processor_seconds": written}
-        document |= {"events_of_a_history": epochs.events, "results": results}
+        document |= {"events_of_a_history": epochs.events}
+        document |= {"block_processor_seconds": blocks, "results": results}
         options.output.write_text(json.dumps(document, indent=1) + "\n")
 
 

@@ -106,13 +106,13 @@ def picture_of(page: Path) -> Image.Image:
 
 
 def write(name: str, pictures: list[Image.Image]) -> None:
-    """Write pictures below each other, in 64 colours."""
+    """Write pictures below each other, in 128 colours."""
     whole = Image.new("RGB", (WIDTH, sum(each.height for each in pictures)))
     top = 0
     for each in pictures:
         whole.paste(each, (0, top))
         top += each.height
-    whole.quantize(64).save(HERE / name, optimize=True)
+    whole.quantize(128).save(HERE / name, optimize=True)
 
 
 def main() -> None:
