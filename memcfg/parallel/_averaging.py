@@ -95,8 +95,7 @@ class Averaging:
 
     def finish(self, members: Members) -> None:
         """Average what workers have trained since the last mean."""
-        seen, self._seen, self._rounds = self._seen, [0] * len(self._seen), 0
-        total = sum(seen)
+        seen, total = self._seen, sum(self._seen)
         if total:
 
             def average(member: Member) -> None:
@@ -104,6 +103,7 @@ class Averaging:
                 average_values(member, share, updaters=self._updaters)
 
             members.call(average)
+        self._seen, self._rounds = [0] * len(seen), 0  # not if it was interrupted
 
     def _combined(self, rows: Sequence[Row]) -> tuple[Any, ...]:
         """Return the results of a batch: means of losses, and sums of metrics."""

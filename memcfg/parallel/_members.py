@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager
 from itertools import count
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -104,17 +104,29 @@ class Members:
 
         if self._threads is None:
             return [guarded(self.lead)]
-        futures = [self._threads.submit(guarded, each) for each in self.all[1:]]
+
+        def settle(future: Future[R], member: Member) -> None:
+            if future.set_running_or_notify_cancel():
+                try:
+                    future.set_result(guarded(member))
+                except BaseException as error:
+                    future.set_exception(error)
+
+        others: list[tuple[Future[R], Member]] = [(Future(), e) for e in self.all[1:]]
+        futures = [future for future, _ in others]
         raised: list[BaseException] = []
         result: list[R] = []
-        try:
+        try:  # an interrupt may come before all are submitted
+            for future, member in others:
+                self._threads.submit(settle, future, member)
             result.append(guarded(self.lead))
             wait(futures)
         except BaseException as error:
             raised.append(error)
             self.fail(self.lead, error)
-            wait(futures)
-        raised += [e for e in (each.exception() for each in futures) if e is not None]
+            wait([each for each in futures if not each.cancel()])
+        ended = [each for each in futures if not each.cancelled()]
+        raised += [e for e in (each.exception() for each in ended) if e is not None]
         causes = [e for e in raised if not isinstance(e, CommunicationError)]
         if raised:
             raise (causes or raised)[0]

@@ -282,15 +282,17 @@ class ParallelWrapper:
         members = self._open()
         session = members.lead.session
         options = dict(options)
-        if not is_stream(None, x, y):
-            seed = next_seed()
-            seeds = members.call(lambda member: member.communicator.exchange(seed))
-            options.setdefault("seed", seeds[0][0])
-        else:
+        is_read = is_stream(None, x, y)
+        if is_read:
             x = self._read_ahead(x)
-        distribution = self._distribution(members)
-        session.distribution = distribution
+        distribution: Averaging | Synchronous | None = None
         try:
+            if not is_read:
+                seed = next_seed()
+                seeds = members.call(lambda member: member.communicator.exchange(seed))
+                options.setdefault("seed", seeds[0][0])
+            distribution = self._distribution(members)
+            session.distribution = distribution
             with self._threads():
                 return self.model.fit(x, y, **options)
         except BaseException as error:
@@ -354,11 +356,8 @@ class ParallelWrapper:
                 members.join(self.shard)
             with self._threads():
                 evaluate(self.model, members, batches, evaluations)
-        except BaseException:
-            if members.is_broken:
-                with members.renewed():
-                    self._drop(members)
-            raise
+        finally:
+            self._drop_broken()
         return evaluations[0] if len(evaluations) == 1 else evaluations
 
     def memory_reports(self, *, verify: bool = False) -> list[MemoryReport]:
@@ -408,6 +407,7 @@ class ParallelWrapper:
 
     def close(self) -> None:
         """Free the replicas; the model keeps its weights."""
+        self._drop_broken()
         if self._members is not None:
             self._drop(self._members)
         group, self._own_group = self._own_group, None
@@ -441,6 +441,7 @@ class ParallelWrapper:
     def _open(self) -> Members:
         """Return the members, with the model's weights and optimizer state."""
         session = self.model._built_session()
+        self._drop_broken()  # such as by an interrupt when a fit began
         if self._members is not None and self._members.lead.session is not session:
             self._drop(self._members)  # the model was compiled again
         if self._members is None:
@@ -476,13 +477,16 @@ class ParallelWrapper:
             members, self._frequency, updaters=self._updaters, report=self._report
         )
 
-    def _end(self, members: Members, distribution: Averaging | Synchronous) -> None:
+    def _end(
+        self, members: Members, distribution: Averaging | Synchronous | None
+    ) -> None:
         """Give the model the weights of all workers; drop the replicas of a failure."""
-        if not members.is_broken:
-            distribution.finish(members)
-            return
         try:
-            if self._communicator is None:  # its threads have ended, and nothing waits
+            if distribution is None:
+                return
+            if not members.is_broken:
+                distribution.finish(members)
+            elif self._communicator is None:  # its threads have ended, and none waits
                 sessions = [each.session for each in members.all]
                 again = Members(sessions, in_process_group(self.workers, self._timeout))
                 try:
@@ -490,6 +494,12 @@ class ParallelWrapper:
                 finally:
                     again.close()
         finally:
+            self._drop_broken()
+
+    def _drop_broken(self) -> None:
+        """Drop the members if one has failed; others of their processes give parts."""
+        members = self._members
+        if members is not None and members.is_broken:
             with members.renewed():
                 self._drop(members)
 

@@ -1,4 +1,4 @@
-"""A Ctrl-C behind a line of memcfg's own code for PyTorch, for `sys.settrace`."""
+"""A Ctrl-C behind a line of memcfg's own code, for `sys.settrace`."""
 
 from __future__ import annotations
 
