@@ -201,17 +201,17 @@ def budgeted(
     began = time.process_time()
     try:
         found = own.found()
+        result["first_step_seconds"] = time.process_time() - began
+        result["has_bits"] = same(found, wanted)
+        del found
+        for _ in range(2):  # the second is measured, and the third planned again
+            own.step()
+        result["peak_bytes"] = own.peak_bytes()
     except InfeasiblePlanError as error:
         return result | {"smallest_bytes": error.smallest_limit_bytes}
     except Exception as error:  # of any kind: it is the result
         traceback.print_exc()
         return result | {"error": reason(error)}
-    result["first_step_seconds"] = time.process_time() - began
-    result["has_bits"] = same(found, wanted)
-    del found
-    for _ in range(2):  # the second is measured, and the third planned again
-        own.step()
-    result["peak_bytes"] = own.peak_bytes()
     result["predicted_bytes"] = mt.get_budget(own.model).predicted_peak_bytes
     return result | {"times_eager": times_of(own, eager)}
 
