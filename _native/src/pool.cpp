@@ -197,7 +197,7 @@ bool Pool::make_way(Cause cause, int attempts) {
 
 // False: there is nobody to tell. Held meanwhile, so that nobody goes.
 bool Pool::tell_pending(void (PendingFrees::*what)()) {
-  if (stayed_in_parent()) return false;
+  if (!has_pending_ || stayed_in_parent()) return false;
   const std::lock_guard<std::mutex> lock(pending_mutex_);
   for (PendingFrees* each : pending_) (each->*what)();
   return !pending_.empty();
@@ -206,6 +206,7 @@ bool Pool::tell_pending(void (PendingFrees::*what)()) {
 void Pool::add(PendingFrees& pending) {
   const std::lock_guard<std::mutex> lock(pending_mutex_);
   pending_.push_back(&pending);
+  has_pending_ = true;
 }
 
 void Pool::remove(PendingFrees& pending) noexcept {
@@ -213,6 +214,7 @@ void Pool::remove(PendingFrees& pending) noexcept {
   const std::lock_guard<std::mutex> lock(pending_mutex_);
   pending_.erase(std::remove(pending_.begin(), pending_.end(), &pending),
                  pending_.end());
+  has_pending_ = !pending_.empty();
 }
 
 Pool::Allocation Pool::allocate_slowly(const Request& request, ThreadCache* cache) {

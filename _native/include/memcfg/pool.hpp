@@ -1,6 +1,7 @@
 // A pool: the memory of one device under a hard limit.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <mutex>
@@ -237,8 +238,11 @@ class Pool final : public Resource {
   const bool growth_;
   HostMeter* const meter_;  // null: the memory is not the host's
 
-  std::mutex pending_mutex_;  // never taken in a forked child that has no such memory
+  // Not a `ForkLock`, as it is held over calls: so where nobody is pending, such as in
+  // any pool of the host, it is not taken.
+  std::mutex pending_mutex_;
   std::vector<PendingFrees*> pending_;
+  std::atomic<bool> has_pending_{false};
 
   mutable std::mutex mutex_;  // guards all below, but for heap_.find and the limit
   Heap heap_;
