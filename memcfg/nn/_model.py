@@ -52,7 +52,7 @@ from memcfg.nn._batch_parts import unpack_x_y_sample_weight
 from memcfg.nn._keras_arguments import takes_arguments
 from memcfg.nn._nested import Nested, Symbolic, symbolic
 from memcfg.nn._nesting import Structure, holds_numbers, is_array, is_part, taken_apart
-from memcfg.nn._network import Network, from_inner, summary_text
+from memcfg.nn._network import Network, from_inner, summary_text, weights_of
 from memcfg.nn._saving import save
 from memcfg.nn._weight_files import (
     check_file_name,
@@ -608,7 +608,7 @@ class Model(FixedAttributes, Configured):
         int
             The number of elements of all weights.
         """
-        return sum(weight.size for weight in self._built_network().exchanged)
+        return sum(weight.size for weight in self._exchanged())
 
     def get_config(self) -> dict[str, Any]:
         """Return what `from_config` needs to build such a model, as Keras writes it.
@@ -1954,12 +1954,10 @@ class Model(FixedAttributes, Configured):
             C / groups, O)`` or ``(inputs, units)``, bias; gamma, beta, moving mean and
             variance.
         """
-        if self._only_holds_layers():
-            return self._as_layer().get_weights()
+        weights = self._exchanged()
         with self._lock.turn():
             self._gather()
-            weights, session = self._weights_and_session()
-            return [session.read(weight.name) for weight in weights]
+            return [self._value_of(weight) for weight in weights]
 
     @outside_workspaces
     def set_weights(self, weights: Sequence[npt.ArrayLike]) -> None:
@@ -1975,15 +1973,32 @@ class Model(FixedAttributes, Configured):
         WeightsError
             If the number or shapes differ; no weight is changed.
         """
-        if self._only_holds_layers():
-            self._as_layer().set_weights(weights)
-            return
-        self._write(check_list(self._built_network().exchanged, weights))
+        own = self._exchanged()
+        self._write(zip(own, check_list(own, weights), strict=True))
 
-    def _only_holds_layers(self) -> bool:
-        """Return whether it has layers with weights, and no trace of its `call`."""
-        stepped = self._calls_whole or not self._calls_itself
-        return self._network is None and stepped and bool(self.weights)
+    def _exchanged(self) -> Sequence[Weight]:
+        """Return the weights of lists and files, also of layers outside of `call`."""
+        network = self._network
+        if network is None and not self.weights:
+            self._built_network()  # says that it is not
+        if network is None or self._others():
+            listed = weights_of(self._stacked())[3]
+            return tuple(each for each in listed if not each.hidden)
+        return network.exchanged
+
+    def _others(self) -> list[Layer]:
+        """Return the layers that own steps have built since `call` was traced."""
+        if not self._calls_itself:
+            return []
+        known = set(self._built_network().layers)
+        return [each for each in self._stacked() if each not in known]
+
+    def _value_of(self, weight: Weight) -> Floats:
+        network, session = self._network, self._session
+        if network is not None and (weight.layer, weight.spec_name) in network.names:
+            assert session is not None
+            return session.read(weight.name)
+        return weight.layer._read(weight.index)
 
     def get_state_tree(self, value_format: str = "backend_tensor") -> dict[str, Any]:
         """Return copies of weights and of the optimizer's state, by nested names.
@@ -2011,8 +2026,7 @@ class Model(FixedAttributes, Configured):
         formats = ("backend_tensor", "numpy_array")
         if value_format not in formats:
             raise unknown("value_format", str(value_format), formats)
-        if not self._only_holds_layers():
-            self._built_network()
+        self._exchanged()
         compiled = self._config
         state: dict[str, Any] = {}
         if compiled is not None:
@@ -2259,10 +2273,16 @@ class Model(FixedAttributes, Configured):
             save_weights_for_keras(self, filepath, overwrite=overwrite)
             return
         check_file_name(filepath)
+        weights = self._exchanged()
         with self._lock.turn():
             self._gather()
-            weights, session = self._weights_and_session()
-            write_file(filepath, weights, session.read, overwrite=overwrite)
+            known = {weight.name: weight for weight in weights}
+            write_file(
+                filepath,
+                weights,
+                lambda name: self._value_of(known[name]),
+                overwrite=overwrite,
+            )
 
     @takes_arguments
     @outside_workspaces
@@ -2293,7 +2313,7 @@ class Model(FixedAttributes, Configured):
         ImportError
             If it is a file of Keras and h5py is not installed.
         """
-        weights = self._built_network().exchanged
+        weights = self._exchanged()
         if is_of_keras(filepath):
             found = read_weights_of_keras(self, filepath, skip_mismatch=skip_mismatch)
         elif skip_mismatch:
@@ -2301,11 +2321,7 @@ class Model(FixedAttributes, Configured):
             warn_of_missing(os.fspath(filepath), weights, found)
         else:
             found = list(zip(weights, read_file(filepath, weights), strict=True))
-        with self._lock.turn():
-            self._gather()
-            session = self._built_session()
-            for weight, value in found:
-                session.write(weight.name, value)
+        self._write(found)
 
     @outside_workspaces
     def close(self) -> None:
@@ -2504,7 +2520,7 @@ class Model(FixedAttributes, Configured):
         """Take over what a layer has: new weights, frozen ones, settings, a name."""
         with self._lock.step():
             self._lock.require_no_session(self._trained_elsewhere())
-            self._adopt(self._built_network().renewed())
+            self._adopt(self._built_network().renewed(self._stacked()))
             if self._own is not None:
                 self._own.forget_traces()
 
@@ -3011,8 +3027,20 @@ class Model(FixedAttributes, Configured):
         assert self._session is not None  # created with the network
         return self._session
 
-    def _weights_and_session(self) -> tuple[Sequence[Weight], Session]:
-        return self._built_network().exchanged, self._built_session()
+    def _require_calls(self, what: str) -> None:
+        """Raise NotImplementedError for layers that would not be built when loaded."""
+        called = {node.layer for node in self._built_network().nodes}
+        others = [
+            each.name
+            for each in self._stacked()
+            if each not in called and not isinstance(each, Nested | Parameter)
+        ]
+        if others:
+            raise NotImplementedError(
+                f"{what}: a loaded {type(self).__name__} would not know the shapes of "
+                f"{', '.join(map(repr, others))}, since only steps of its own call "
+                "them, and not `call`: use save_weights"
+            )
 
     def _reset_state(self, layer: Layer | None) -> None:
         """Reset the state of a layer, or of all if None, kept between batches."""
@@ -3023,12 +3051,16 @@ class Model(FixedAttributes, Configured):
                 if weight.hidden and layer in (None, weight.layer):
                     session.write(weight.name, weight.first_value())
 
-    def _write(self, values: Sequence[Floats]) -> None:
+    def _write(self, values: Iterable[tuple[Weight, Floats]]) -> None:
         with self._lock.turn():
             self._gather()
-            weights, session = self._weights_and_session()
-            for weight, value in zip(weights, values, strict=True):
-                session.write(weight.name, value)
+            network, session = self._network, self._session
+            for weight, value in values:
+                key = weight.layer, weight.spec_name
+                if session is not None and network and key in network.names:
+                    session.write(weight.name, value)
+                else:
+                    weight.layer._write(weight.index, value)
 
     def _lead(self) -> tuple[Session, ProgramKey]:
         session = None if self._network is None else self._session

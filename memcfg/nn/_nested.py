@@ -113,10 +113,17 @@ class Nested(Layer):
 
     def _sublayers(self) -> list[Layer]:
         network = self.model._parts.network or self.model._network
-        if network is not None:
+        if network is not None and not self.model._calls_itself:
             return list(network.layers)
-        result = getattr(self.model, "__dict__", {}).values()
-        return list(dict.fromkeys(each for value in result for each in members(value)))
+        values = getattr(self.model, "__dict__", {}).values()
+        held = list(dict.fromkeys(each for value in values for each in members(value)))
+        return held if network is None else network.with_held(held)
+
+    def _called_leaves(self) -> list[Layer]:
+        network = self.model._built_network()
+        called = [node.layer for node in network.nodes]
+        called += [each.layer for each in network.reads]
+        return [leaf for layer in called for _, leaf in layer._leaves()]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore the state, and make this the layer of the copied model."""

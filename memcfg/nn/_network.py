@@ -86,6 +86,12 @@ class Weight:
         return self.name.rpartition("/")[2]
 
     @property
+    def index(self) -> int:
+        """The place among the weights of the layer."""
+        names = [spec.name for spec in self.layer.weight_specs or ()]
+        return names.index(self.spec_name)
+
+    @property
     def nbytes(self) -> int:
         """The size in bytes."""
         return self.size * np.dtype(self.dtype).itemsize
@@ -145,10 +151,7 @@ class Network:
         held = {leaf for layer in self.layers for _, leaf in layer._leaves()}
         alone = (each.layer for each in self.reads if each.layer not in held)
         self.layers = (*dict.fromkeys(alone), *self.layers)
-        if order:
-            first = {layer: i for i, layer in enumerate(order)}
-            known = sorted(self.layers, key=lambda each: first.get(each, len(first)))
-            self.layers = tuple(known)
+        self.layers = tuple(self.with_held(order))
         self._check_inputs()
         self.prepared = [self._prepared(each) for each in self.inputs]
         self._check_names()
@@ -184,10 +187,29 @@ class Network:
             self.inputs, self.outputs, *structures, (), self._predicts, losses
         )
 
-    def renewed(self) -> Network:
-        """Return the network with the weights that its layers have by now."""
+    def with_held(self, held: Sequence[Layer]) -> list[Layer]:
+        """Return the layers, and those that a model holds and does not call.
+
+        Those that the model holds are in its order. What it does not call has weights
+        where a step of its own has called it.
+        """
+        known = set(self.layers)
+        more = [
+            layer
+            for layer in held
+            if layer not in known
+            and any(leaf.weight_specs for _, leaf in layer._leaves())
+        ]
+        first = {layer: i for i, layer in enumerate(held)}
+        listed = [*self.layers, *more]
+        return sorted(listed, key=lambda each: first.get(each, len(first)))
+
+    def renewed(self, layers: Sequence[Layer] | None = None) -> Network:
+        """Return the network with the weights that layers, its own or these, have."""
         result = object.__new__(Network)
         vars(result).update(vars(self))
+        if layers is not None:
+            result.layers = tuple(layers)
         if self._predicts is not None:
             result._predicts = self._predicts.renewed()
         result._check_names()
@@ -655,7 +677,7 @@ def summary_text(
     add(layers, network, "")
     kind = "" if policy.name == "float32" else f" ({policy.name})"
     title = f"Model: {shorten(name, width() - 7 - len(kind))}{kind}"
-    return f"{title}\n{draw(table)}\n{_totals(network)}"
+    return f"{title}\n{draw(table)}\n{_totals(layers, network)}"
 
 
 def _adds_loss(layer: Layer) -> bool:
@@ -684,9 +706,10 @@ def _row(
     if dtype != policy.compute_dtype:
         words = *words, dtype
     label = Text(" ".join(shorten(word, _NAME) for word in words))
-    if network is None:
-        return label, "?", "?", "?"
-    first = next(node for node in network.nodes if node.layer is layer)
+    nodes = () if network is None else network.nodes
+    first = next((node for node in nodes if node.layer is layer), None)
+    if first is None:  # not built, or called by a step of one's own alone
+        return label, "?", f"{layer.count_params():,}" if layer.weights else "?", "?"
     shapes = [each.open_shape for each in first.outputs]
     parameters = layer.count_params()
     item = 4 if dtype == "float32" else 2
@@ -697,18 +720,15 @@ def _row(
     return label, "\n".join(map(show_shape, shapes)), f"{parameters:,}", nbytes
 
 
-def _totals(network: Network | None) -> str:
-    if network is None:
+def _totals(layers: Sequence[Layer], network: Network | None) -> str:
+    weights = dict.fromkeys(each for layer in layers for each in layer.weights)
+    if network is None and not weights:
         return (
             "Not built: shapes are known after build(input_shape) or the first fit.\n"
         )
-    total = sum(weight.size for weight in network.exchanged)
-    frozen = network.frozen()
-    trained = sum(
-        weight.size
-        for weight in network.exchanged
-        if weight.trainable and weight.name not in frozen
-    )
+    total = sum(math.prod(each.shape) for each in weights)
+    trains = {each for layer in layers for each in layer.trainable_weights}
+    trained = sum(math.prod(each.shape) for each in weights if each in trains)
     text = "".join(
         f"{label + ':':<17} {size:,} ({format_bytes(4 * size)})\n"
         for label, size in (
@@ -717,7 +737,7 @@ def _totals(network: Network | None) -> str:
             ("Not trainable", total - trained),
         )
     )
-    if network.open_axes:
+    if network is not None and network.open_axes:
         text += (
             "Axes of None have a length in each batch: plan(batch_size, lengths=...) "
             "says what one takes.\n"

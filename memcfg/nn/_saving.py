@@ -79,9 +79,12 @@ def save(model: Any, filepath: str | os.PathLike[str], overwrite: bool) -> None:
             f"{model.name!r} holds parts of {', '.join(map(repr, computed))}: save "
             "what compression.strip makes of it, or its weights by save_weights"
         )
+    model._require_calls("save")
+    if model._others():
+        model._renew()
     with model._lock.turn():
         model._gather()
-        _, session = model._weights_and_session()
+        session = model._built_session()
         metadata = {"format": FORMAT, "model": describe(model)}
         weights = entries(model)
         try:
@@ -366,7 +369,7 @@ def backup(model: Any, path: str, epoch: int) -> None:
     """Write all values and the epoch to resume from."""
     with model._lock.turn():
         model._gather()
-        _, session = model._weights_and_session()
+        session = model._built_session()
         steps = str(model.optimizer._iterations.value)
         metadata = {"format": BACKUP, "iterations": steps, "epoch": str(epoch)}
         write_file(path, entries(model), session.read, metadata, checksums=True)

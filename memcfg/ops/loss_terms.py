@@ -220,14 +220,18 @@ elementwise(
     "binary_agreement",
     lambda t, p, *, threshold=0.5: select(equal(t, _above(p, threshold)), 1, 0),
 )
-elementwise("above", lambda t, *, threshold=0.5: _above(t, threshold))
+elementwise("above", lambda t, *, threshold=0.5: _above(t, threshold), constants=("t",))
 elementwise(
     "is_most",  # a maximum, unless it is only a rounding error
     lambda t, most: select(t < most, 0, _above(abs(t), 1e-9)),
     constants=("t", "most"),
 )
-elementwise("differs", lambda t, *, value=0.0: select(equal(t, value), 0, 1))
-elementwise("odd_target", lambda t: select(equal(t * t, t), 0, 1))
+elementwise(
+    "differs",
+    lambda t, *, value=0.0: select(equal(t, value), 0, 1),
+    constants=("t",),
+)
+elementwise("odd_target", lambda t: select(equal(t * t, t), 0, 1), constants=("t",))
 elementwise("hinge", _hinge, scalars=("odd",), constants=("odd",))
 elementwise(
     "squared_hinge",

@@ -215,8 +215,10 @@ class TestModels:
 
         model = Weights()
         model.other = nn.Dense(model.first.units)
-        with pytest.raises(ValueError, match="uses in prediction only"):
-            model.build((None, 6))
+        model.build((None, 6))
+        x = np.ones((2, 6), np.float32)
+        expected = model.first(x) + model.other(x)
+        np.testing.assert_allclose(model.predict(x, verbose=0), expected, rtol=1e-6)
         with pytest.raises(ValueError, match="the same shapes"):
             Shapes().build((None, 6))
 

@@ -133,7 +133,7 @@ def _reached(target: SymbolicTensor, values: Sequence[Sequence[Any]]) -> set[Any
             # A model may compute one of its results from another.
             result |= wanted.intersection(tensor.node.outputs)
             stack += tensor.node.inputs
-            for _, leaf in tensor.node.layer._leaves():
+            for leaf in tensor.node.layer._called_leaves():
                 for spec in leaf.weight_specs or ():
                     first, *later = weights.get((leaf, spec.name), (None,))
                     older = [x for x in later if x.node.order < tensor.node.order]

@@ -44,7 +44,9 @@ def measure(metric: Metric, tensors: Sequence[SymbolicTensor]) -> None:
     if recording is None or not all(each.whole for each in tensors):
         raise TypeError(
             f"{type(metric).__name__}.update_state takes arrays, or tensors of a "
-            "function that memcfg.function or Model.train_step traces"
+            "function that memcfg.function or Model.train_step traces, or of the "
+            "`call` of a Model of your own: the `call` of a layer returns what is to "
+            "be measured there"
         )
     recording.measured.append((metric, tuple(tensors)))
 

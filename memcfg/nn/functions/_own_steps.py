@@ -18,7 +18,6 @@ from memcfg.nn.layers._layer import (
     SymbolicTensor,
     Variable,
     filled_in,
-    members,
     pattern,
 )
 from memcfg.nn.metrics import Mean
@@ -344,11 +343,7 @@ class OwnSteps:
     def descend(self, loss: Any) -> None:
         """Update the trainable weights by the gradients of a loss."""
         model = self._owner()
-        held = members(list(getattr(model, "__dict__", {}).values()))
-        several = [*model.trainable_weights]  # and of layers that `call` does not use
-        for layer in held if model.trainable else ():
-            several += layer.trainable_weights
-        weights = list({(each._layer, each._index): each for each in several}.values())
+        weights = model.trainable_weights
         slopes = derivatives(loss, weights, f"{type(model).__name__}.train_step")
         apart = [
             each.path for each, s in zip(weights, slopes, strict=True) if s is None

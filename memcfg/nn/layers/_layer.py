@@ -1942,6 +1942,10 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
                 result.setdefault(leaf, f"{layer.name}/{path}")
         return [(path, leaf) for leaf, path in result.items()]
 
+    def _called_leaves(self) -> list[Layer]:
+        """Return the leaves that a call uses."""
+        return [leaf for _, leaf in self._leaves()]
+
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int | Sequence[int]:
         """Append the layer's ops.
 
