@@ -248,7 +248,11 @@ TABLE = [
         ValueError,
         "'mixed_bfloat16', not 'float16'",
     ),
-    (lambda: Weights("float64")(symbolic), ValueError, "a weight is float32 or int32, got"),
+    (
+        lambda: Weights("float64")(symbolic),
+        ValueError,
+        "a weight is float32 or int32, got",
+    ),
     (lambda: Weights(None, 2)(symbolic), ValueError, "already has a weight named 'w'"),
     (lambda: nn.Dense(3)(symbolic, symbolic), TypeError, "accepts only tensors, got"),
     (lambda: nn.Dense(3)("numbers"), TypeError, "called on symbolic tensors"),
