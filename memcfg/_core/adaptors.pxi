@@ -180,6 +180,7 @@ cdef tuple as_columns(native.History& history):
 
 
 @cython.final
+@cython.no_gc_clear  # __dealloc__ needs the pool
 cdef class PoolHistory:
     """The events of a pool from now on; `memcfg.memory` states the arguments.
 
@@ -218,6 +219,8 @@ cdef class PoolHistory:
             return kept
         with nogil:
             history = self.pool.pool.history(self.core.get()[0])
+        if self.kept is not None:  # another thread has ended it, perhaps before
+            return self.kept
         return as_columns(history), history.dropped
 
     def end(self):

@@ -12,7 +12,7 @@ import pytest
 from timelines import alive, overlaps
 
 import memcfg as mc
-from memcfg import memory
+from memcfg import _core, memory
 from memcfg.memory import MemoryHistory, Pool
 
 KINDS = ("allocate", "free", "refused")
@@ -244,6 +244,48 @@ def test_a_dropped_history_costs_nothing_any_more():
     # Small blocks are kept by their thread again.
     pool.allocate(10_000).free()
     assert "x" in pool.occupancy(1000)
+
+
+def test_a_history_that_the_garbage_collector_drops_ends():
+    pool = Pool(limit="1MiB")
+    ring = [_core.PoolHistory(pool, 10)]
+    ring.append(ring)
+    pool.allocate(10_000, tag="x").free()
+    assert "x" not in pool.occupancy(1000)
+    del ring
+    gc.collect()
+    pool.allocate(10_000, tag="x").free()
+    assert "x" in pool.occupancy(1000)
+    pool.check()
+
+
+def test_a_reader_sees_nothing_from_behind_the_end():
+    pool = Pool(limit="16MiB")
+    seen = []
+
+    def read(history, begin):
+        begin.wait()
+        while not history.stopped:
+            seen.append(history.trace())
+        seen.append(history.trace())
+
+    for _ in range(100):
+        seen.clear()
+        history, begin = MemoryHistory(pool), threading.Barrier(4)
+        threads = [
+            threading.Thread(target=read, args=(history, begin)) for _ in range(3)
+        ]
+        for thread in threads:
+            thread.start()
+        begin.wait()
+        blocks = [pool.allocate(1000, tag="within")]
+        history.stop()
+        blocks += [pool.allocate(1000, tag="behind") for _ in range(5)]
+        for thread in threads:
+            thread.join()
+        assert not any("behind" in trace.tags for trace in seen)
+        for block in blocks:
+            block.free()
 
 
 def test_while_it_records_threads_keep_no_blocks():
