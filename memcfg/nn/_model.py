@@ -1979,7 +1979,8 @@ class Model(FixedAttributes, Configured):
     def _exchanged(self) -> Sequence[Weight]:
         """Return the weights of lists and files, also of layers outside of `call`."""
         network = self._network
-        if network is None and not self.weights:
+        stepped = self._own is not None or self._calls_whole or not self._calls_itself
+        if network is None and not (stepped and self.weights):
             self._built_network()  # says that it is not
         if network is None or self._others():
             listed = weights_of(self._stacked())[3]
@@ -1990,15 +1991,30 @@ class Model(FixedAttributes, Configured):
         """Return the layers that own steps have built since `call` was traced."""
         if not self._calls_itself:
             return []
-        known = set(self._built_network().layers)
-        return [each for each in self._stacked() if each not in known]
+        known = self._built_network().names
+        return [
+            layer
+            for layer in self._stacked()
+            if any(
+                (leaf, spec.name) not in known
+                for _, leaf in layer._leaves()
+                for spec in leaf.weight_specs or ()
+            )
+        ]
 
     def _value_of(self, weight: Weight) -> Floats:
         network, session = self._network, self._session
-        if network is not None and (weight.layer, weight.spec_name) in network.names:
+        key = weight.layer, weight.spec_name
+        if network is not None and key in network.names:  # by another name, if shared
             assert session is not None
-            return session.read(weight.name)
+            return session.read(network.names[key])
         return weight.layer._read(weight.index)
+
+    def _completed(self) -> Network:
+        """Return the network, with the layers that own steps have built since then."""
+        if self._others():
+            self._renew()
+        return self._built_network()
 
     def get_state_tree(self, value_format: str = "backend_tensor") -> dict[str, Any]:
         """Return copies of weights and of the optimizer's state, by nested names.
@@ -2065,7 +2081,7 @@ class Model(FixedAttributes, Configured):
                         f"{self.name!r} has no weight {path!r} of shape "
                         f"{np.shape(value)}"
                     )
-                found[own[path]] = np.asarray(value, np.float32)
+                found[own[path]] = value
         state = given.pop("optimizer_variables", {})
         unused = [name for name, each in given.items() if each]
         if unused:
@@ -3029,7 +3045,11 @@ class Model(FixedAttributes, Configured):
 
     def _require_calls(self, what: str) -> None:
         """Raise NotImplementedError for layers that would not be built when loaded."""
-        called = {node.layer for node in self._built_network().nodes}
+        network = self._completed()
+        called = {
+            *(node.layer for node in (*network.nodes, *network.of(False).nodes)),
+            *(each.layer for each in network.reads),
+        }
         others = [
             each.name
             for each in self._stacked()
@@ -3058,7 +3078,7 @@ class Model(FixedAttributes, Configured):
             for weight, value in values:
                 key = weight.layer, weight.spec_name
                 if session is not None and network and key in network.names:
-                    session.write(weight.name, value)
+                    session.write(network.names[key], value)
                 else:
                     weight.layer._write(weight.index, value)
 

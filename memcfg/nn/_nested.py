@@ -123,7 +123,7 @@ class Nested(Layer):
         network = self.model._built_network()
         called = [node.layer for node in network.nodes]
         called += [each.layer for each in network.reads]
-        return [leaf for layer in called for _, leaf in layer._leaves()]
+        return [leaf for layer in called for leaf in layer._called_leaves()]
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         """Restore the state, and make this the layer of the copied model."""

@@ -208,6 +208,8 @@ class Network:
         """Return the network with the weights that layers, its own or these, have."""
         result = object.__new__(Network)
         vars(result).update(vars(self))
+        for cached in ("_at", "lines"):  # of the layers as they were
+            vars(result).pop(cached, None)
         if layers is not None:
             result.layers = tuple(layers)
         if self._predicts is not None:

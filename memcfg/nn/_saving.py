@@ -80,8 +80,6 @@ def save(model: Any, filepath: str | os.PathLike[str], overwrite: bool) -> None:
             "what compression.strip makes of it, or its weights by save_weights"
         )
     model._require_calls("save")
-    if model._others():
-        model._renew()
     with model._lock.turn():
         model._gather()
         session = model._built_session()
@@ -407,7 +405,7 @@ def entries(model: Any) -> Sequence[Entry]:
     These are the weights, the state that layers keep between batches and the
     optimizer's state.
     """
-    session, weights = model._built_session(), model._built_network().weights
+    weights, session = model._completed().weights, model._built_session()
     slots = session.slots if model._config is not None else ()
     return [
         *(Entry(w.name, w.key, w.shape, w.dtype) for w in weights if not w.hidden),

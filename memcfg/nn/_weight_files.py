@@ -27,6 +27,7 @@ from memcfg.files import (
     remove_abandoned,
     write_atomically,
 )
+from memcfg.nn.layers._layer import as_weight
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -124,10 +125,11 @@ def check_list(weights: Sequence[Weight], values: Any) -> list[Floats]:
         if array.dtype.kind not in "fiu":
             raise WeightsError(f"{weight.name!r} is {weight.dtype}, got {array.dtype}")
         _check_shape(weight, weight.name, array.shape)
-    return [
-        array.astype(weight.dtype)
-        for weight, array in zip(weights, arrays, strict=True)
-    ]
+    try:
+        pairs = zip(weights, arrays, strict=True)
+        return [as_weight(array, weight.dtype) for weight, array in pairs]
+    except ValueError as error:
+        raise WeightsError(str(error)) from None
 
 
 def check_file_name(path: str | os.PathLike[str]) -> None:

@@ -134,3 +134,101 @@ def test_a_callback_saves_them_amid_training(first, tmp_path):
     model.load_weights(path)
     for a, b in zip(model.get_weights(), seen[-1], strict=True):
         np.testing.assert_array_equal(a, b)
+
+
+def test_keras_files_hold_them(tmp_path):
+    pytest.importorskip("h5py")
+    model, again = trained(Autoencoder, "predict")
+    values, path = model.get_weights(), tmp_path / "all.weights.h5"
+    model.save_weights(path)
+    again()
+    model.load_weights(path)
+    for a, b in zip(model.get_weights(), values, strict=True):
+        np.testing.assert_array_equal(a, b)
+    with pytest.raises(NotImplementedError, match="use save_weights"):
+        model.save(tmp_path / "whole.keras")
+
+
+def test_a_shared_layer_has_one_value(tmp_path):
+    """A tied embedding, in a decoder that only a step of its own calls."""
+
+    class Decoder(nn.Layer):
+        def __init__(self, table):
+            super().__init__(name="decoder")
+            self.table, self.out = table, nn.Dense(2, name="out")
+
+        def call(self, x):
+            return self.out(self.table(x))
+
+    class Tied(nn.Model):
+        def __init__(self):
+            super().__init__()
+            table = nn.Dense(4, name="table")
+            self.decoder, self.table = Decoder(table), table
+
+        def call(self, x):
+            return self.table(x)
+
+        def train_step(self, data):
+            with mc.GradientTape() as tape:
+                loss = ops.mean(self.decoder(self(data)) ** 2)
+            weights = self.trainable_variables
+            self.optimizer.apply(tape.gradient(loss, weights), weights)
+            return {"loss": loss}
+
+    model = Tied()
+    model.compile("sgd")
+    model.predict(X, verbose=0)
+    model.fit(X, verbose=0)
+    values = model.get_weights()
+    assert len(values) == 4
+    model.save_weights(tmp_path / "tied.safetensors")
+    model.set_weights([0 * each for each in values])
+    assert not model.table.kernel.numpy().any()
+    model.load_weights(tmp_path / "tied.safetensors")
+    for a, b in zip(model.get_weights(), values, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def test_a_model_that_is_not_built_has_no_part_of_its_weights():
+    model = Autoencoder()
+    model.enc(X)
+    with pytest.raises(RuntimeError, match="not known yet"):
+        model.get_weights()
+
+
+def test_lengths_that_are_met_later_use_their_weights():
+    """An axis of any length: its networks are traced anew with the new layers."""
+
+    class Sequences(Autoencoder):
+        def train_step(self, data):
+            with mc.GradientTape() as tape:
+                loss = ops.mean((self.dec(self.enc(data)) - data) ** 2)
+            weights = self.trainable_variables
+            self.optimizer.apply(tape.gradient(loss, weights), weights)
+            return {"loss": loss}
+
+    model = Sequences()
+    model.compile("sgd")
+    model.build((None, None, 4))
+    model.predict(X[:, None], verbose=0)
+    model.fit(X[:, None], verbose=0)
+    for length in (1, 2, 3):
+        x = np.repeat(X[:, None], length, axis=1)
+        expected = x @ model.enc.kernel.numpy() + model.enc.bias.numpy()
+        np.testing.assert_allclose(model.predict(x, verbose=0), expected, atol=1e-5)
+
+
+def test_a_layer_that_a_model_does_not_hold_and_training_does_not_use():
+    other = nn.Dense(3)
+
+    class Predicts(nn.Model):
+        def __init__(self):
+            super().__init__()
+            self.first = nn.Dense(3)
+
+        def call(self, x, training=False):
+            return self.first(x) if training else self.first(x) + other(x)
+
+    with pytest.raises(ValueError, match="uses in prediction only"):
+        Predicts().build((None, 4))

@@ -77,10 +77,36 @@ def test_a_variable_of_a_function():
 
 
 def test_what_is_no_dtype_of_a_weight():
-    for dtype in ("float16", "int64", "bool"):
+    for dtype in ("float16", "int64", "bool", "bfloat16", "floot32"):
         with pytest.raises(ValueError, match="a weight is float32 or int32"):
             nn.Variable(1, dtype=dtype)
         with pytest.raises(ValueError, match="a weight is float32 or int32"):
             nn.Layer().add_weight(dtype=dtype)
     assert nn.Variable(1, dtype="float64").dtype == "float32"
     assert nn.Variable("ones", (2,), "int32").numpy().tolist() == [1, 1]
+
+
+@pytest.mark.parametrize("value", [2**40, np.int64(-(2**40)), 3e9, np.inf, np.nan])
+def test_what_an_integer_does_not_hold(value):
+    model = counting()
+    kernel, bias = model.get_weights()[1:]
+    place = nn.Variable(5, dtype="int32")
+    for use in (
+        lambda: model.layers[0].set_weights([value]),
+        lambda: model.set_weights([value, kernel, bias]),
+        lambda: place.assign(value),
+        lambda: nn.Variable(value, dtype="int32"),
+    ):
+        with pytest.raises(ValueError, match="int32 holds integers from -2147483648"):
+            use()
+    assert place.numpy() == 5
+    assert model.layers[0].count.numpy() == 0
+
+
+def test_a_state_tree_keeps_integers():
+    model = counting()
+    model.layers[0].count.assign(LARGE)
+    tree = model.get_state_tree()
+    model.layers[0].count.assign(1)
+    model.set_state_tree(tree)
+    assert model.layers[0].count.numpy() == LARGE

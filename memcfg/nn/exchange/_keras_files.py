@@ -216,7 +216,7 @@ def read_weights_of_keras(
             for weight, stored in _found(model, file, by_name=False)
             if stored is not None and stored.shape == weight.shape
         ]
-    warn_of_missing(os.fspath(path), model._built_network().exchanged, found)
+    warn_of_missing(os.fspath(path), model._exchanged(), found)
     return found
 
 
@@ -364,6 +364,7 @@ def save_model_for_keras(
     model: Any, path: str | os.PathLike[str], *, overwrite: bool
 ) -> None:
     """Write a whole model as Keras does, to a file that Keras reads."""
+    model._require_calls("save")
     described = serialize_keras_object(model)
     ours = sorted({*_ours_in(described)})
     if ours:
@@ -435,6 +436,7 @@ def _pieces(path: Path) -> Iterator[bytes]:
 def _write_weights(model: Any, path: Path, *, state: bool) -> None:
     """Write weights, one at a time, and the optimizer's state to an HDF5 file."""
     library = the_library()
+    model._completed()
     with library.File(path, "w") as file, model._lock.turn():
         model._gather()
         session = model._built_session()

@@ -43,7 +43,7 @@ def model_groups(model: Any, names: Callable[[str], dict[str, str]]) -> list[Gro
 
     `names` returns the groups of a path by the names of layers that a file notes.
     """
-    network = model._built_network()
+    network = model._completed()
     known = {(each.layer, each.spec_name): each for each in network.weights}
     found: dict[str, Group] = {}
     for path, layer, of in _of_model(model, "", names):

@@ -10,7 +10,7 @@ import numpy as np
 from memcfg.nn.initializers import Constant
 from memcfg.nn.initializers import get as get_initializer
 from memcfg.nn.layers._layer import Variable as LayerVariable
-from memcfg.nn.layers._layer import WeightSpec, weight_dtype
+from memcfg.nn.layers._layer import WeightSpec, as_weight, weight_dtype
 from memcfg.nn.layers._operators import Parameter
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ class Variable(LayerVariable):
                 )
             start, lengths = get_initializer(initializer), tuple(shape)
         else:
-            value = np.asarray(initializer, kept)
+            value = as_weight(initializer, kept)
             if shape is not None and prod(shape) == value.size:
                 value = value.reshape(tuple(shape))
             start = Constant(value if value.ndim else value.item())

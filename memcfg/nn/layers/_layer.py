@@ -79,6 +79,7 @@ __all__ = [
     "WeightTensor",
     "add_loss",
     "array_of",
+    "as_weight",
     "call_mode",
     "calling",
     "calls_to",
@@ -1520,7 +1521,7 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
             dtypes = [each.dtype for each in own]
             dtypes += ["float32"] * (len(weights) - len(own))
             arrays = [
-                np.asarray(each, dtype)
+                as_weight(each, dtype)
                 for each, dtype in zip(weights, dtypes, strict=False)
             ]
         except (TypeError, ValueError) as error:
@@ -1944,7 +1945,8 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
 
     def _called_leaves(self) -> list[Layer]:
         """Return the leaves that a call uses."""
-        return [leaf for _, leaf in self._leaves()]
+        inner = self._sublayers()
+        return [self, *(leaf for each in inner for leaf in each._called_leaves())]
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int | Sequence[int]:
         """Append the layer's ops.
@@ -2600,7 +2602,7 @@ class Variable(FixedAttributes):
         if isinstance(value, SymbolicTensor) or self.functions.is_tracing():
             self.functions.assign(self, value)
             return
-        array = np.array(value, self.dtype)
+        array = as_weight(value, str(self.dtype))
         if array.shape != self.shape:
             raise ValueError(
                 f"weight {self.path!r} must have shape {self.shape}, got {array.shape}"
@@ -3139,10 +3141,26 @@ def trace_whole(
 
 def weight_dtype(dtype: Any) -> str:
     """Return the dtype of a weight by a user's; ValueError for what is not kept."""
-    kept = "float32" if dtype is None else str(np.dtype(dtype))
+    try:
+        kept = "float32" if dtype is None else str(np.dtype(dtype))
+    except TypeError:  # of NumPy, which lacks it
+        kept = ""
     if kept not in ("float32", "int32"):
         raise ValueError(f"a weight is float32 or int32, got {dtype!r}")
     return kept
+
+
+def as_weight(value: Any, dtype: str) -> np.ndarray:
+    """Return a copy in the dtype of a weight; ValueError for integers beyond it."""
+    array = np.asarray(value)
+    if dtype == "int32" and array.dtype.kind in "iuf" and array.size:
+        bounds = np.iinfo(np.int32)
+        if not (array >= bounds.min).all() or not (array < bounds.max + 1).all():
+            raise ValueError(
+                f"a weight of int32 holds integers from {bounds.min} to {bounds.max}, "
+                f"got {array.min()} to {array.max()}"
+            )
+    return np.array(array, dtype)
 
 
 def first_value(
