@@ -163,7 +163,7 @@ class Executor:
         self._programs: dict[str, Program] = {}  # those that are made
         self._settled: Program | None = None  # may keep memory outside of the arena
         self._packed = PackedState()
-        self._loader_bytes = 0  # that plans leave to what reads the data
+        self.loader_bytes = 0  # that plans leave to what reads the data
         self._took: dict[object, float] = {}  # seconds of ops in steps, as of `Kernels`
         self._trials: dict[str, Trial] = {}  # of programs whose plans are compared
 
@@ -451,7 +451,7 @@ class Executor:
                 program_specs, graphs, policy, modes or {}, known=self._specs
             )
             largest = self._largest(graphs, initial)
-            self._loader_bytes = 0
+            self.loader_bytes = 0
             spare = self.device.pool.holders.spare_bytes
             try:
                 self._replace(make(self._budget(promised, initial=largest)), initial)
@@ -950,7 +950,7 @@ class Executor:
             Bytes, negative if the model would have more than now; None without a limit.
         """
         with self.lock.turn():
-            budget = self._budget(-self._loader_bytes).nbytes
+            budget = self._budget(-self.loader_bytes).nbytes
             return None if budget is None else budget - nbytes
 
     def leave(self, nbytes: int) -> bool:
@@ -971,11 +971,11 @@ class Executor:
         """
         with self.lock.turn():
             self._settle()
-            before, self._loader_bytes = self._loader_bytes, nbytes
+            before, self.loader_bytes = self.loader_bytes, nbytes
             try:
                 self._replace(self._planned_again(self._specs), {})
             except (ResourceExhaustedError, PlanError, GraphError, OSError):
-                self._loader_bytes = before
+                self.loader_bytes = before
                 return False
             return True
 
@@ -996,13 +996,13 @@ class Executor:
         """
         with self.lock.turn():
             self._settle()
-            before, self._loader_bytes = self._loader_bytes, nbytes
+            before, self.loader_bytes = self.loader_bytes, nbytes
             try:
                 then = self._planned_again([program])[program].plan.elapsed_seconds
             except (ResourceExhaustedError, PlanError, GraphError):
                 return math.inf
             finally:
-                self._loader_bytes = before
+                self.loader_bytes = before
             now = self._specs[program].plan.elapsed_seconds
             return then / now if now else 1.0
 
@@ -1045,7 +1045,7 @@ class Executor:
                 took=self._took,
                 asked=limit_bytes,
             )
-        promised += self._loader_bytes
+        promised += self.loader_bytes
         elsewhere = pool.stats().current_bytes - self.nbytes
         return Budget(
             self.device,

@@ -112,6 +112,7 @@ Floats = npt.NDArray[np.float32]
 Array = npt.NDArray[Any]
 
 _PAST_FALLBACKS = 50  # that crash reports list
+_BETWEEN_STEPS = ("replan", "micro_batch")  # steps of `on_oom` amid `fit`
 _KEPT = 12  # programs of a model that stay loaded; they share one arena
 _KEPT_OF_ANY_LENGTH = 32  # the same, if axes of its inputs have any length
 _REMEMBERED = 256  # programs in their order of use, before those not loaded are dropped
@@ -705,26 +706,43 @@ class Session:
             executor, training = self.executor, self._training
             before, lead = executor.nbytes, self.lead
             wanted = self._in_use()
-            room = executor.beyond(0)
-            known = self._divisions.copy(), self.fallbacks.copy(), self.refused
+            room, shrunk_from = executor.beyond(0), self._shrunk_from
             sizes = [each for each in sizes if before - each > self._too_few]
             if room is None or not wanted or not sizes:
                 return 0
             promises = [room - (before - each) for each in sizes]
-            if not self._load_first(wanted, training, promises):
-                try:
-                    if not self._fits_in_parts(wanted, promises[-1]):
-                        self._too_few = before - sizes[-1]
-                        return 0
-                    self._load(wanted, training, promises[-1])
-                except (ResourceExhaustedError, PlanError, GraphError, OSError):
-                    self._divisions, self.fallbacks, self.refused = known
-                    self._too_few = before - sizes[-1]
-                    return 0
+            self._shrunk_from = shrunk_from or room  # if the rest is interrupted
+            restore, done = self._before_fallbacks(), False
+            try:
+                done = self._load_first(wanted, training, promises)
+                done = done or self._load_in_parts(wanted, training, promises[-1])
+            except (ResourceExhaustedError, PlanError, GraphError, OSError):
+                pass
+            finally:
+                if not done:
+                    restore()
+            if not done:
+                self._shrunk_from = shrunk_from
+                self._too_few = before - sizes[-1]
+                return 0
             if lead is not None:
                 self._lead = self._programs([self._whole_of(lead)])[0]
-            self._shrunk_from = self._shrunk_from or room
             return max(0, before - executor.nbytes)
+
+    def _before_fallbacks(self) -> Callable[[], None]:
+        """Return what puts back the fallbacks and the loader's bytes of now."""
+        divisions, fallbacks = self._divisions.copy(), self.fallbacks.copy()
+        past, taken = self.past_fallbacks.copy(), self._taken.copy()
+        policy, refused, executor = self._policy, self.refused, self.executor
+        loader_bytes = executor.loader_bytes
+
+        def restore() -> None:
+            self._divisions, self.fallbacks = divisions, fallbacks
+            self.past_fallbacks, self._taken = past, taken
+            self._policy, self.refused = policy, refused
+            executor.loader_bytes = loader_bytes
+
+        return restore
 
     def _in_use(self) -> list[ProgramKey]:
         """Return the batches that reports describe and that ran last."""
@@ -747,6 +765,26 @@ class Session:
                 self._load_beside(self._programs(wanted), training, promised)
                 return True
         return False
+
+    def _load_in_parts(
+        self, wanted: Sequence[ProgramKey], training: bool, promised: int
+    ) -> bool:
+        """Load batches in parts between two steps; False if parts would not help.
+
+        Those steps of `on_oom` are taken that compute the same of a whole batch.
+        """
+        if not self._fits_in_parts(wanted, promised):
+            return False
+        steps = [step for step in self._on_oom.own if step in _BETWEEN_STEPS]
+        while True:
+            try:
+                self._load_beside(self._programs(wanted), training, promised)
+            except InfeasiblePlanError as error:
+                whole, missing = self._misfit(error, wanted)
+                if not self._apply_next(steps, whole, missing, training, promised):
+                    raise
+            else:
+                return True
 
     def _fits_in_parts(self, wanted: Sequence[ProgramKey], promised: int) -> bool:
         """Return whether batches have a plan, as a whole or in parts of one sample."""
@@ -1086,33 +1124,19 @@ class Session:
         `error` is that of the program which needs most. If no fallback is left, it is
         returned with the alternatives.
         """
-        keys = {key.label: whole for whole in wanted for key in self._programs([whole])}
-        whole = keys.get(error.program, wanted[0])
+        whole, missing = self._misfit(error, wanted)
         if whole.kind in self._unplanned:
             return self._ways_out(error, whole, training, promised, began)
-        missing = error.smallest_limit_bytes - (error.limit_bytes or 0)
+        if self._apply_next(self._on_oom.own, whole, missing, training, promised):
+            return None
         reason, least = "", None
-        for step in self._on_oom.own:
-            if step == "micro_batch":
-                spec = self._spec_for(training)
-                graph = partial(self._trace, spec, whole)
-                reason = why_whole(spec, whole, self._on_oom, graph)
-                if whole.ranks > 1 and self._spec.encodes:
-                    reason = "encodings are of the gradient of a whole part"
-                if not reason and self._divide(whole, missing, promised):
-                    return None
-                if not reason:
-                    reason = "not even one sample fits"
-                    if whole.kind == "train":
-                        reason += " with its accumulators"
-                    least = self._least_in_parts(whole, promised)
-            elif step not in self._taken and self._take(step, whole):
-                kind = step if step == "mixed_bfloat16" else "replan"
-                name = "auto" if step == "replan" else name_of(step)
-                size = whole.batch_size
-                fallback = Fallback(kind, whole.label, missing, size, name=name)
-                self._note(whole, fallback)
-                return None
+        if "micro_batch" in self._on_oom.own:
+            reason = self._why_in_one(whole, training)
+            if not reason:
+                reason = "not even one sample fits"
+                if whole.kind == "train":
+                    reason += " with its accumulators"
+                least = self._least_in_parts(whole, promised)
         self._divisions.pop(whole, None)
         self.fallbacks.pop(whole, None)
         self.refused = whole
@@ -1121,6 +1145,45 @@ class Session:
             refusal = refusal.with_hint(f"Micro-batches cannot be used: {reason}.")
             refusal = refusal._with(micro_batch_limit_bytes=least)
         return refusal
+
+    def _misfit(
+        self, error: InfeasiblePlanError, wanted: Sequence[ProgramKey]
+    ) -> tuple[ProgramKey, int]:
+        """Return the batch whose program was refused, and the bytes it misses."""
+        keys = {key.label: whole for whole in wanted for key in self._programs([whole])}
+        missing = error.smallest_limit_bytes - (error.limit_bytes or 0)
+        return keys.get(error.program, wanted[0]), missing
+
+    def _apply_next(
+        self,
+        steps: Sequence[Any],
+        whole: ProgramKey,
+        missing: int,
+        training: bool,
+        promised: int,
+    ) -> bool:
+        """Apply the first step of `on_oom` that is left; False if there is none."""
+        for step in steps:
+            if step == "micro_batch":
+                if not self._why_in_one(whole, training) and self._divide(
+                    whole, missing, promised
+                ):
+                    return True
+            elif step not in self._taken and self._take(step, whole):
+                kind = step if step == "mixed_bfloat16" else "replan"
+                name = "auto" if step == "replan" else name_of(step)
+                size = whole.batch_size
+                fallback = Fallback(kind, whole.label, missing, size, name=name)
+                self._note(whole, fallback)
+                return True
+        return False
+
+    def _why_in_one(self, whole: ProgramKey, training: bool) -> str:
+        """Return why a batch cannot run in parts here; empty if it can."""
+        if whole.ranks > 1 and self._spec.encodes:
+            return "encodings are of the gradient of a whole part"
+        spec = self._spec_for(training)
+        return why_whole(spec, whole, self._on_oom, partial(self._trace, spec, whole))
 
     def _divide(self, whole: ProgramKey, missing: int, promised: int) -> bool:
         """Divide a batch into parts, or into smaller ones; False if no part fits."""
