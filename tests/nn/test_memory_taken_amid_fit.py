@@ -421,3 +421,23 @@ def test_a_refused_request_leaves_the_loader_its_bytes(pool):
     with pytest.raises(ResourceExhaustedError):
         pool.allocate(pool.limit - least + 64)
     assert executor.budget_bytes() == left
+
+
+def test_a_load_that_fails_does_not_keep_the_model_from_growing_back(pool):
+    def failing(graph, limit_bytes=None):
+        if failures:
+            raise failures.pop()
+        return mc.plan.auto()(graph, limit_bytes)
+
+    failures = []
+    model = made(memory=failing)
+    once, least = lossless(model)
+    taker = Taker(pool, (once - least) // 2)
+    trained(model, taker)
+    assert model.memory_plan.peak_bytes < once
+    taker.block.free()
+    failures.append(OSError("a disk that is gone for a moment"))
+    with pytest.raises(OSError, match="gone"):
+        trained(model)
+    trained(model)
+    assert model.memory_plan.peak_bytes == once

@@ -303,6 +303,7 @@ class Session:
                         device, name=self._owner, lock=self.lock, times=self._times
                     )
                     self._holder = ModelHolder(self, device.pool)
+                    self._shrunk_from = self._too_few = 0  # on the device before
             return self._executor
 
     @property
@@ -826,11 +827,12 @@ class Session:
         for key in reversed(keys):
             self._use(key)
         loaded = all(map(self._is_current, keys))
-        if self._may_grow(promised):
-            loaded, self._shrunk_from = False, 0
-        if not loaded or not self._leaves(promised):
+        grows = self._may_grow(promised)
+        if grows or not loaded or not self._leaves(promised):
             training = self._training or any(key.kind == "train" for key in wanted)
             self._load(wanted, training, promised)
+            if grows:
+                self._shrunk_from = 0
             keys = self._programs(wanted)
             for key in reversed(keys):
                 self._use(key)
