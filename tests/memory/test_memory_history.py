@@ -12,7 +12,7 @@ import pytest
 from timelines import alive, overlaps
 
 import memcfg as mc
-from memcfg import _core, memory
+from memcfg import memory
 from memcfg.memory import MemoryHistory, Pool
 
 KINDS = ("allocate", "free", "refused")
@@ -244,19 +244,6 @@ def test_a_dropped_history_costs_nothing_any_more():
     # Small blocks are kept by their thread again.
     pool.allocate(10_000).free()
     assert "x" in pool.occupancy(1000)
-
-
-def test_a_history_that_the_garbage_collector_drops_ends():
-    pool = Pool(limit="1MiB")
-    ring = [_core.PoolHistory(pool, 10)]
-    ring.append(ring)
-    pool.allocate(10_000, tag="x").free()
-    assert "x" not in pool.occupancy(1000)
-    del ring
-    gc.collect()
-    pool.allocate(10_000, tag="x").free()
-    assert "x" in pool.occupancy(1000)
-    pool.check()
 
 
 def test_a_reader_sees_nothing_from_behind_the_end():
