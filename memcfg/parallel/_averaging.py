@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from memcfg.nn.training.ranks._sharding import share_of
-from memcfg.parallel._values import average_values
+from memcfg.parallel._weighted_mean import WeightedMean
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -42,6 +42,10 @@ class Averaging:
         self._report = report
         self._seen = [0] * members.size  # samples since the last mean, by rank
         self._rounds = 0
+        self._means = self._new_means()
+
+    def _new_means(self) -> list[WeightedMean]:
+        return [WeightedMean() for _ in self._seen]
 
     def require(self, wanted: Sequence[ProgramKey], promised: int) -> None:
         """Load the programs of each worker's part of batches."""
@@ -94,16 +98,23 @@ class Averaging:
         return finished, results
 
     def finish(self, members: Members) -> None:
-        """Average what workers have trained since the last mean."""
+        """Average what workers have trained since the last mean.
+
+        If an average was interrupted, this goes on with it.
+        """
         seen, total = self._seen, sum(self._seen)
         if total:
 
             def average(member: Member) -> None:
-                share = seen[member.communicator.rank] / total
-                average_values(member, share, updaters=self._updaters)
+                rank = member.communicator.rank
+                self._means[rank].make(
+                    member, seen[rank] / total, updaters=self._updaters
+                )
 
             members.call(average)
-        self._seen, self._rounds = [0] * len(seen), 0  # not if it was interrupted
+        # Not if it was interrupted. With no samples seen, nothing is averaged again.
+        self._seen, self._rounds = [0] * len(seen), 0
+        self._means = self._new_means()
 
     def _combined(self, rows: Sequence[Row]) -> tuple[Any, ...]:
         """Return the results of a batch: means of losses, and sums of metrics."""

@@ -1,15 +1,13 @@
-"""Values of a model's state on all ranks: copied from one, or averaged."""
+"""Values of a model's state, copied from one rank to all."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 if TYPE_CHECKING:
     from memcfg.parallel._members import Member
 
-__all__ = ["average_values", "copy_values"]
+__all__ = ["copy_values"]
 
 
 def copy_values(member: Member) -> None:
@@ -29,19 +27,3 @@ def copy_values(member: Member) -> None:
         communicator.broadcast([value], 0)
         if not is_first:
             session.write_own(name, value)
-
-
-def average_values(member: Member, share: float, *, updaters: bool) -> None:
-    """Replace floats of the state by their sums over ranks, times a share of each.
-
-    One array is copied at a time. The shares of all ranks add up to 1.
-    """
-    session, communicator = member.session, member.communicator
-    for name in session.lasting_names(optimizer=updaters):
-        value = session.read_own(name)
-        if value.dtype.kind != "f":
-            continue
-        value *= value.dtype.type(share)
-        nbytes = communicator.work_bytes("all_reduce", value.nbytes, value.itemsize)
-        communicator.all_reduce([value], np.empty(nbytes, np.uint8))
-        session.write_own(name, value)

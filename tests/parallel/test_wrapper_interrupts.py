@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import random
 import signal
 import sys
@@ -17,7 +18,7 @@ from interrupted_lines import Ends
 from memcfg import nn
 from memcfg.parallel import ParallelWrapper
 
-STEPS, LONGEST = 4, 10.0  # seconds; half of what workers wait for each other
+STEPS, LONGEST = 4, 120.0  # seconds, until a fit counts as hanging
 RNG = np.random.default_rng(7)
 X = RNG.standard_normal((16 * STEPS, 12)).astype(np.float32)
 Y = RNG.integers(0, 4, len(X))
@@ -64,6 +65,16 @@ def wanted():
 
 
 @contextmanager
+def ends_if_it_hangs():
+    """End the tests, and show what each thread waits for, before workers give up."""
+    faulthandler.dump_traceback_later(LONGEST, exit=True)
+    try:
+        yield
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+@contextmanager
 def traced(function):
     before = sys.gettrace()
     sys.settrace(function)
@@ -74,7 +85,7 @@ def traced(function):
 
 
 def interrupted(wanted, shard, interrupt):
-    """Interrupt the second fit; it ends soon, between two steps, and goes on.
+    """Interrupt the second fit; it ends between two steps, and goes on.
 
     Return whether the interrupt came.
     """
@@ -82,11 +93,10 @@ def interrupted(wanted, shard, interrupt):
     options = {"training_mode": "all_reduce", "shard": shard, "timeout": 2 * LONGEST}
     with ParallelWrapper(model, 3, **options) as wrapper:
         wrapper.fit(X, Y, **FIT)
-        came, began = True, time.monotonic()
-        with suppress(KeyboardInterrupt), interrupt():
+        came = True
+        with ends_if_it_hangs(), suppress(KeyboardInterrupt), interrupt():
             wrapper.fit(X, Y, **FIT)
             came = False
-        assert time.monotonic() - began < LONGEST
         taken, before, after = trained_once_more(model, wrapper, STEPS)
         assert before == wanted[STEPS + taken]
         assert after == wanted[2 * STEPS]
@@ -149,26 +159,60 @@ def test_averaging_goes_on_behind_any_line(step):
     assert line > 200
 
 
-def test_an_average_that_was_interrupted_is_made_again(monkeypatch):
-    model, twin = dense(), dense()
-    with ParallelWrapper(twin, 2, averaging_frequency=STEPS) as wrapper:
+@pytest.fixture(scope="module")
+def averaged():
+    """The weights behind two fits of two workers that average once in each."""
+    model = dense()
+    with ParallelWrapper(model, 2, averaging_frequency=STEPS) as wrapper:
         for _ in range(2):
             wrapper.fit(X, Y, **FIT)
-    with ParallelWrapper(model, 2, averaging_frequency=STEPS) as wrapper:
-        wrapper.fit(X, Y, **FIT)
-        session, calls = wrapper._members.lead.session, []
-        names = session.lasting_names
-
-        def interrupts(**options):
-            calls.append(options)
-            if len(calls) == 2:  # the first is of a copy for the other worker
-                raise KeyboardInterrupt
-            return names(**options)
-
-        monkeypatch.setattr(session, "lasting_names", interrupts)
-        with pytest.raises(KeyboardInterrupt):
-            wrapper.fit(X, Y, **FIT)
-        assert len(calls) == 3
-        assert bits(model) == bits(twin)
+    found = bits(model)
     model.close()
-    twin.close()
+    return found
+
+
+@pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.slow)])
+def test_an_average_goes_on_with_the_same_bits_behind_any_line(step, averaged):
+    line, seen, came = 1, 0, True
+    while came:
+        model = dense()
+        with ParallelWrapper(model, 2, averaging_frequency=STEPS) as wrapper:
+            wrapper.fit(X, Y, **FIT)
+            ends = Ends(line, ("/memcfg/parallel/_weighted_mean.py",))
+            with suppress(KeyboardInterrupt), traced(ends):
+                wrapper.fit(X, Y, **FIT)
+                came = False
+            if int(model.optimizer.iterations) == 2 * STEPS:  # not before the steps
+                assert bits(model) == averaged, line
+                seen += came
+        model.close()
+        line += step
+    assert seen > 90 // step
+
+
+@pytest.mark.parametrize("rank", [0, 1])
+@pytest.mark.parametrize("writes", [False, True])
+def test_an_average_goes_on_where_a_worker_failed(rank, writes, averaged, monkeypatch):
+    values = 12  # weights and moments
+    for number in (1, 4, 8, values):
+        model = dense()
+        with ParallelWrapper(model, 2, averaging_frequency=STEPS) as wrapper:
+            wrapper.fit(X, Y, **FIT)
+            session, calls = wrapper._members.all[rank].session, []
+            write_own, last = session.write_own, number + rank * values  # their copies
+
+            def fails(name, value, calls=calls, last=last, write_own=write_own):
+                calls.append(name)
+                if len(calls) != last:
+                    return write_own(name, value)
+                if writes:
+                    write_own(name, value)
+                raise KeyboardInterrupt
+
+            monkeypatch.setattr(session, "write_own", fails)
+            with pytest.raises(KeyboardInterrupt):
+                wrapper.fit(X, Y, **FIT)
+            monkeypatch.undo()
+            assert len(calls) > last
+            assert bits(model) == averaged, number
+        model.close()
