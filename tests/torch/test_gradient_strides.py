@@ -91,11 +91,57 @@ class Last(nn.Module):
         return nn.functional.conv2d(x, self.weight)
 
 
+class Transposed(nn.Module):
+    """A table that lies column by column; the gradient of another comes after it."""
+
+    def __init__(self):
+        super().__init__()
+        self.plain = nn.Parameter(torch.randn(128, 256))
+        self.table = nn.Parameter(torch.randn(256, 128).t())
+        self.x = torch.tensor([3, 5])
+
+    def forward(self, x):
+        looked_up = nn.functional.embedding(x, self.plain)
+        return looked_up + nn.functional.embedding(x, self.table)
+
+
+class Swapped(nn.Module):
+    """Tables that lie column by column; the gradient of another comes after theirs."""
+
+    def __init__(self):
+        super().__init__()
+        self.plain = nn.Parameter(torch.randn(128, 256))
+        self.tables = nn.Parameter(torch.randn(4, 256, 32).transpose(1, 2))
+        self.x = torch.tensor([3, 50])
+
+    def forward(self, x):
+        looked_up = nn.functional.embedding(x, self.plain)
+        return looked_up + nn.functional.embedding(x, self.tables.flatten(0, 1))
+
+
+class TwiceLast(nn.Module):
+    """Two parameters, both of channels that come last, with one gradient."""
+
+    def __init__(self):
+        super().__init__()
+        first, second = torch.randn(2, 64, 64, 3, 3)
+        kind = torch.channels_last
+        self.first = nn.Parameter(first.to(memory_format=kind))
+        self.second = nn.Parameter(second.to(memory_format=kind))
+        self.x = torch.randn(1, 64, 4, 4)
+
+    def forward(self, x):
+        return nn.functional.conv2d(x, self.first + self.second)
+
+
 def loss(out):
     return out.square().mean()
 
 
-KINDS = [Patches, Permuted, Expanded, Twice, Output, Last]
+KINDS = [
+    *(Patches, Permuted, Expanded, Twice, Output, Last, Transposed, Swapped),
+    TwiceLast,
+]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -139,19 +139,20 @@ def _laid_out(joint: fx.Graph, gradient: fx.Node, leaf: torch.Tensor) -> fx.Node
         (aten.clone.default, (), {"memory_format": torch.contiguous_format}),
         (aten.permute.default, (back,), {}),
     ]
+    if order == sorted(order):
+        steps = steps[1:2]
     made = gradient
-    is_source = gradient.op == "placeholder"
-    with (
-        joint.inserting_before(joint.output_node())
-        if is_source
-        else joint.inserting_after(gradient)
-    ):
-        for run, args, options in steps if order != back else steps[1:2]:
-            value = made.meta["val"]
+    for run, args, options in steps:
+        value = made.meta["val"]
+        with (
+            joint.inserting_before(joint.output_node())
+            if gradient.op == "placeholder"
+            else joint.inserting_after(made)
+        ):
             made = joint.call_function(run, (made, *args), options)
-            made.meta = {k: v for k, v in gradient.meta.items() if "module_stack" in k}
-            with value.fake_mode:
-                made.meta["val"] = run(value, *args, **options)
+        made.meta = {k: v for k, v in gradient.meta.items() if "module_stack" in k}
+        with value.fake_mode:
+            made.meta["val"] = run(value, *args, **options)
     return made
 
 
