@@ -134,13 +134,44 @@ class TwiceLast(nn.Module):
         return nn.functional.conv2d(x, self.first + self.second)
 
 
+class TwiceMixed(nn.Module):
+    """Two parameters with one gradient, which has the strides of the second."""
+
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Parameter(torch.randn(256, 128).t())
+        self.second = nn.Parameter(torch.randn(128, 256))
+        self.x = torch.tensor([3, 5])
+
+    def forward(self, x):
+        return nn.functional.embedding(x, self.first + self.second)
+
+
+class WithInput(nn.Module):
+    """A parameter and an input with one gradient."""
+
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Parameter(torch.randn(128, 64))
+        self.register_buffer("at", torch.tensor([3, 5]))
+        self.x = torch.randn(128, 64, requires_grad=True)
+
+    def forward(self, x):
+        return nn.functional.embedding(self.at, self.table + x).sin()
+
+
 def loss(out):
     return out.square().mean()
 
 
+def clear(held):
+    for each in held:
+        each.grad = None
+
+
 KINDS = [
     *(Patches, Permuted, Expanded, Twice, Output, Last, Transposed, Swapped),
-    TwiceLast,
+    *(TwiceLast, TwiceMixed, WithInput),
 ]
 
 
@@ -150,21 +181,22 @@ def test_a_gradient_of_other_strides_is_within_the_limit(kind):
     try:
         module = kind()
         x = module.x
+        held = [*module.parameters(), *([x] if x.requires_grad else [])]
 
         def step():
             out = module(x)  # which lives until the step ends
             loss(out).backward()
 
         step()
-        wanted = [each.grad.clone() for each in module.parameters()]
-        module.zero_grad()
+        wanted = [each.grad.clone() for each in held]
+        clear(held)
         told = mt.estimate(module, (x,), loss=loss)
         mt.budget(module, told.floor_bytes, loss=loss)
         step()
-        for each, gradient in zip(module.parameters(), wanted, strict=True):
+        for each, gradient in zip(held, wanted, strict=True):
             assert torch.equal(each.grad, gradient)
             assert each.grad.stride() == each.stride()
-        module.zero_grad()
+        clear(held)
         peak = pool_peak(module, x, step)
     finally:
         mt.limit_cpu(None)

@@ -88,8 +88,8 @@ def kept_outputs(
 
 def lay_out_gradients(
     joint: fx.Graph, num_fwd_outputs: int, inputs: Sequence[object]
-) -> int:
-    """Let gradients have the strides of their parameters; return how many change.
+) -> None:
+    """Let gradients have the strides of their parameters.
 
     Autograd keeps the first gradient of a parameter as it is only if it has the
     parameter's strides and nobody else holds it. Others it copies after backward, when
@@ -97,22 +97,35 @@ def lay_out_gradients(
     """
     output = joint.output_node()
     results = list(output.args[0])
-    taken: set[fx.Node] = set()
-    changed = 0
-    for at, position in gradients_of(joint, num_fwd_outputs).items():
-        gradient, leaf = results[at], inputs[position]
-        value = gradient.meta.get("val")
-        if ELSEWHERE in gradient.meta or not isinstance(value, torch.Tensor):
-            continue
-        is_own = gradient not in taken and gradient.op != "placeholder"
-        taken.add(gradient)
-        if not isinstance(leaf, torch.nn.Parameter) or _is_symbolic(value):
-            continue
-        if leaf.layout is torch.strided and not (is_own and _fits(value, leaf)):
+    leaves = {
+        at: inputs[position]
+        for at, position in gradients_of(joint, num_fwd_outputs).items()
+        if _can_be_laid_out(results[at], inputs[position])
+    }
+    taken = {
+        each
+        for at, each in enumerate(results)
+        if at not in leaves or each.op == "placeholder"
+    }
+    for at, leaf in leaves.items():
+        gradient = results[at]
+        if gradient not in taken and _fits(gradient.meta["val"], leaf):
+            taken.add(gradient)
+        else:
             results[at] = _laid_out(joint, gradient, leaf)
-            changed += 1
     output.args = (tuple(results),)
-    return changed
+
+
+def _can_be_laid_out(gradient: fx.Node, leaf: object) -> bool:
+    """Return whether a gradient may be copied to the strides of what it belongs to."""
+    value = gradient.meta.get("val")
+    return (
+        isinstance(value, torch.Tensor)
+        and ELSEWHERE not in gradient.meta
+        and not _is_symbolic(value)
+        and isinstance(leaf, torch.nn.Parameter)
+        and leaf.layout is torch.strided
+    )
 
 
 def _is_symbolic(value: torch.Tensor) -> bool:
