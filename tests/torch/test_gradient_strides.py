@@ -11,7 +11,8 @@ import memcfg.torch as mt
 nn = torch.nn
 pytestmark = [
     pytest.mark.usefixtures("fresh_torch"),
-    pytest.mark.filterwarnings("ignore"),  # PyTorch's own, of its internals
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # PyTorch's own, of
+    pytest.mark.filterwarnings("ignore::FutureWarning"),  # its internals
 ]
 
 
