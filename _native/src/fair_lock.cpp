@@ -113,15 +113,16 @@ WaiterPointer FairLock::hand_over() {
   return next;
 }
 
-void FairLock::leave() {
+bool FairLock::leave() {
   WaiterPointer next;
   {
     const ForkLock lock(mutex_);
-    if (owner_ != thread_number()) return;  // lost: its thread stayed in the parent
+    if (owner_ != thread_number()) return false;  // e.g. its thread stayed in a parent
     if (forks_ != fork_count()) queue_.clear();
     next = hand_over();
   }
   if (next != nullptr) next->notify();
+  return true;
 }
 
 bool FairLock::elsewhere() {

@@ -175,10 +175,10 @@ cdef class Turn:
             return 0
         self.held = False
         if self.message is None:
-            held_turns -= 1
             if self.is_step:
                 self.lock.in_step = False
-            self.lock.core.get().leave()
+            if self.lock.core.get().leave():  # not where another thread drops this
+                held_turns -= 1
         else:
             self.lock.long_use.get().leave()
         return 0

@@ -699,7 +699,7 @@ cdef extern from "memcfg/fair_lock.hpp" namespace "memcfg" nogil:
             const shared_ptr[Waiter]& waiter, milliseconds time
         ) except +raise_failure
         void cancel(const shared_ptr[Waiter]& waiter) except +raise_failure
-        void leave() except +raise_failure
+        bool leave() except +raise_failure
         bool elsewhere() except +raise_failure
         size_t waiting() except +raise_failure
 

@@ -126,6 +126,27 @@ def test_a_context_that_is_dropped_leaves_it():
     assert free(lock)
 
 
+def test_a_context_that_another_thread_drops_is_still_of_the_first():
+    lock, own = Lock("m"), Lock("own")
+    turns = []
+
+    def enter():
+        turns.append(lock.turn())
+        turns[0].__enter__()
+
+    def drop():
+        with own.turn():
+            turns.pop()
+            return holds_turn(), lock.turn_within(0).__enter__()
+
+    with ThreadPoolExecutor(1) as first, ThreadPoolExecutor(1) as second:
+        first.submit(enter).result(60)
+        assert second.submit(drop).result(60) == (True, False)
+        assert not turns
+        assert not second.submit(holds_turn).result(60)
+        assert first.submit(holds_turn).result(60)
+
+
 def test_a_session_admits_one_thread_and_turns_of_others():
     lock = Lock("m")
     with lock.session("held"), lock.session("held"), ThreadPoolExecutor(1) as pool:

@@ -66,13 +66,13 @@ TEST(a_thread_enters_a_lock_as_often_as_it_likes) {
 
 TEST(who_has_not_entered_leaves_nothing) {
   FairLock lock("lock");
-  lock.leave();
+  CHECK(!lock.leave());
   CHECK(lock.enter() == nullptr);
   elsewhere([&] {
-    lock.leave();
+    CHECK(!lock.leave());
     CHECK(lock.elsewhere());
   });
-  lock.leave();
+  CHECK(lock.leave());
 }
 
 TEST(a_lock_is_handed_over_in_the_order_of_arrival) {

@@ -56,8 +56,8 @@ class FairLock {
   bool wait(const WaiterPointer& waiter, std::chrono::milliseconds time);
   // Leaves the queue, and the lock, had it been handed over meanwhile.
   void cancel(const WaiterPointer& waiter);
-  // Nothing, unless the calling thread has it.
-  void leave();
+  // Nothing, unless the calling thread has it. Returns whether it had it.
+  bool leave();
   // Whether another thread has it. Throws as `enter`.
   bool elsewhere();
   std::size_t waiting();
