@@ -194,14 +194,20 @@ def test_another_process_sees_the_budget_and_objects(samples, width, epochs):
 def test_a_cache_makes_way_for_a_model_and_is_filled_again():
     samples = 4000
     pipeline = Pipeline(samples)
+    free = make(480, 2)
+    free.build((None, WIDTH))
+    peak = free.plan(32).peak_bytes
+    free.close()
     with mc.budget("3MiB") as budget:
         read(pipeline)
         held = budget.in_use_bytes
         assert held >= 1000 * KIB
+        assert peak > budget.limit_bytes - held
         pipeline.calls = 0
-        large = make(464, 2)  # without the cache's memory it has no plan
+        large = make(480, 2)
         large.fit(pipeline.dataset, verbose=0)
         assert pipeline.calls > 0
+        assert large.memory_plan.peak_bytes == peak  # the cache alone made way
         assert budget.in_use_bytes <= budget.limit_bytes
         large.close()
         del large
