@@ -390,10 +390,10 @@ class ModelBudget:
                 return self._without_plan(args, kwargs)
             try:
                 made = self._without_plan(args, kwargs)
-            except (OutOfMemoryError, InfeasiblePlanError):  # the model runs on them
+            except (OutOfMemoryError, InfeasiblePlanError):  # it takes these inputs
                 self._give_up(error)
                 raise
-            except Exception as own:  # of the model, which does not run on them
+            except Exception as own:  # of the model, which does not take them
                 raise error from own
             self._give_up(error)
             return made
