@@ -54,8 +54,7 @@ def largest_batches(
                 if not batch:
                     least = _smallest_limit(model, limit, policy, program)
                     needed[name] = least
-                    why = f"one sample does not fit; it needs {exact(least)}"
-                    rows.append(LargestBatch(name, why_not=why))
+                    rows.append(LargestBatch.too_small(name, least))
                     continue
                 if profile is None:
                     plan = model.plan(batch, limit, policy=policy, program=program)

@@ -142,7 +142,7 @@ from memcfg.nn.training.alternatives._smaller_images import (
     size_of,
 )
 from memcfg.nn.training.progress._progress import check_verbose
-from memcfg.units import exact, parse_bytes
+from memcfg.units import parse_bytes
 from memcfg.workspaces import gc, is_attached, scope_out
 
 if TYPE_CHECKING:
@@ -1774,11 +1774,10 @@ class Model(FixedAttributes, Configured):
             chosen = get_policy(each)
             try:
                 plan = session.plan_largest(kind, nbytes, chosen, known)
+            except InfeasiblePlanError as error:
+                rows.append(LargestBatch.too_small(name, error.smallest_limit_bytes))
             except MemcfgError as error:
                 why = " ".join(str(error).split())
-                if isinstance(error, InfeasiblePlanError):
-                    least = exact(error.smallest_limit_bytes)
-                    why = f"one sample does not fit, and would in {least}"
                 rows.append(LargestBatch(name, why_not=why))
             else:
                 rows.append(LargestBatch.of(name, *plan))

@@ -545,7 +545,7 @@ class Executor:
             self._place_state()
             self._settle()
             self._keep({})
-            loaded, taken, left = self._loaded, dict[str, _Array](), 0
+            loaded, taken = self._loaded, dict[str, _Array]()
             if loaded.arena is None:
                 return {}
             behind = sorted(loaded.state.items(), key=lambda row: -row[1])

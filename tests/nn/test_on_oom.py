@@ -450,7 +450,7 @@ def test_policies_without_a_sample_that_fits_say_what_one_needs():
     assert len(found) == 2
     for row in found:
         assert (row.batch_size, row.peak_bytes, row.sample_seconds) == (0, 0, None)
-        least = int(row.why_not.split("would in ")[1].split()[0])
+        least = int(row.why_not.split("it needs ")[1].split()[0])
         assert model.largest_batch(least, policy=row.policy) >= 1
         assert row.why_not.split()[0] in str(found)
         assert row.why_not in unescape(found._repr_html_())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from memcfg._html import Row, Section, as_html, report
 from memcfg._tables import draw, new_table
 from memcfg._terminal import paragraph
-from memcfg.units import format_bytes, format_seconds
+from memcfg.units import exact, format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["LargestBatch", "LargestBatches"]
 
 _HEAD = ("Batch", "Peak", "Time of a sample")
+_NOTE = "* the largest batch; of equal ones, the least time of a sample"
 
 
 @dataclass(frozen=True)
@@ -66,6 +67,25 @@ class LargestBatch:
         """
         seconds = plan.elapsed_seconds / batch_size
         return cls(policy, batch_size, plan.peak_bytes, seconds)
+
+    @classmethod
+    def too_small(cls, policy: str, needed_bytes: int) -> LargestBatch:
+        """Return the row of a policy that fits no sample.
+
+        Parameters
+        ----------
+        policy : str
+            The name of the policy.
+        needed_bytes : int
+            The smallest limit with a plan of one sample.
+
+        Returns
+        -------
+        LargestBatch
+            The row.
+        """
+        needed = exact(needed_bytes)
+        return cls(policy, why_not=f"one sample does not fit; it needs {needed}")
 
     @property
     def _rank(self) -> tuple[int, float]:
@@ -158,6 +178,3 @@ class LargestBatches:
             )
             for row in rows
         ]
-
-
-_NOTE = "* the largest batch; of equal ones, the least time of a sample"
