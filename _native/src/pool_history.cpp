@@ -75,6 +75,7 @@ History PoolHistory::history(const std::vector<LiveBlock>& live) const {
   }
   History history;
   history.dropped = dropped_;
+  history.end = event_seconds();
   std::map<std::string, std::int32_t> numbers;
   const auto add = [&](const Event& row, const std::string& tag) {
     const auto next = static_cast<std::int32_t>(history.tags.size());

@@ -34,15 +34,14 @@ Tag TagTable::add(std::string_view name) {
     throw std::invalid_argument("a pool's memory has at most 65535 tags");
   }
   const bool fresh = spare_.empty();
-  names_.reserve(count() + 1);
+  const Tag tag = fresh ? static_cast<Tag>(count()) : spare_.back();
   if (fresh) arenas_.push_back(0);
-  const Tag tag = fresh ? static_cast<Tag>(count() - 1) : spare_.back();
   try {
-    const auto row = numbers_.emplace(name, tag).first;
-    names_.resize(count());
-    names_[tag] = &row->first;
+    if (fresh) names_.push_back(nullptr);
+    names_[tag] = &numbers_.emplace(name, tag).first->first;
   } catch (...) {
-    if (fresh) arenas_.pop_back();
+    arenas_.resize(arenas_.size() - (fresh ? 1 : 0));
+    names_.resize(arenas_.size());
     throw;
   }
   if (!fresh) spare_.pop_back();

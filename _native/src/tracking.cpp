@@ -206,6 +206,7 @@ History Recorder::history(const std::vector<NotedBlock>& blocks) const {
   std::vector<Event> rows = taken_before(blocks);
   for (std::uint64_t each = first_; each < next_; ++each) rows.push_back(event(each));
   History history;
+  history.end = event_seconds();
   history.dropped = dropped_;
   Indices<Names::Held, std::string> tags(history.tags);
   Indices<Stacks::Held, Stack> stacks(history.stacks);

@@ -192,7 +192,7 @@ cdef class PoolHistory:
 
     cdef shared_ptr[native.PoolHistory] core
     cdef readonly Pool pool
-    cdef tuple kept  # columns and the number of dropped events, once it has ended
+    cdef tuple kept  # what `read` returns, once it has ended
 
     def __cinit__(self, Pool pool not None, max_entries):
         cdef size_t maximum = as_size(max_entries, "a number of entries")
@@ -212,7 +212,10 @@ cdef class PoolHistory:
         return self.kept is not None
 
     def read(self):
-        """Return the columns of `TrackingResource.history`, and how many are too old."""
+        """Return the columns of `TrackingResource.history`, and more.
+
+        That is how many events are too old, and the second until which all are there.
+        """
         cdef native.History history
         kept = self.kept
         if kept is not None:
@@ -221,7 +224,7 @@ cdef class PoolHistory:
             history = self.pool.pool.history(self.core.get()[0])
         if self.kept is not None:  # another thread has ended it, perhaps before
             return self.kept
-        return as_columns(history), history.dropped
+        return as_columns(history), history.dropped, history.end
 
     def end(self):
         """Note nothing any more; what has been noted stays."""

@@ -326,6 +326,7 @@ cdef extern from "memcfg/tracking.hpp" namespace "memcfg" nogil:
         vector[string] tags
         vector[vector[Frame]] stacks
         uint64_t dropped
+        double end
 
     cdef cppclass RetiredStacks "memcfg::Recorder::Retired":
         pass

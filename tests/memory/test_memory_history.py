@@ -308,6 +308,43 @@ def test_several_pools_have_one_clock_and_their_names():
         MemoryHistory(one, max_entries=0)
 
 
+def test_memory_that_goes_from_one_pool_to_another_is_in_one_at_a_time():
+    base = Pool(limit="64MiB", name="base")
+    pools = [Pool(base, limit="8MiB", name=name) for name in ("one", "two")]
+    ends = threading.Event()
+
+    def move():
+        while not ends.is_set():
+            for pool in pools:
+                block = pool.allocate(2**20, tag="moves")
+                seen.add(block.address)
+                block.free()
+                pool.trim()
+
+    seen, thread = set(), threading.Thread(target=move)
+    with MemoryHistory(*pools, max_entries=200) as history:
+        thread.start()
+        try:
+            for _ in range(200):
+                assert overlaps(history.timeline().boxes) == []
+        finally:
+            ends.set()
+            thread.join()
+    assert len(seen) < 20  # so blocks of both have had one address
+
+
+def test_events_and_the_end_are_of_one_clock(monkeypatch):
+    pool = Pool(limit="1MiB")
+    with MemoryHistory(pool) as history:
+        block = pool.allocate(1000)
+        # Such as when the system's clock is set.
+        monkeypatch.setattr("time.time", lambda: 0.0)
+        timeline = history.timeline()
+    assert timeline.planned[-1] < 60
+    assert timeline.planned[-1] <= history.timeline().planned[-1] < 60
+    block.free()
+
+
 def test_devices_are_recorded_by_name_or_all():
     mc.config.reset()
     mc.config.experimental.add_simulated_device("GPU", memory="1GiB")

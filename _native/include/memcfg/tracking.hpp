@@ -31,6 +31,7 @@ struct History {
   std::vector<std::string> tags;
   std::vector<Stack> stacks;
   std::uint64_t dropped = 0;  // events that are too old
+  double end = 0;             // on the clock of `seconds`: all events until then
 };
 
 // The argument; throws std::invalid_argument for none, std::bad_alloc for more events

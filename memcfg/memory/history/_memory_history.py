@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple, final
 
 import numpy as np
@@ -53,7 +52,7 @@ class MemoryHistory:
         The pools, at least one.
     max_entries : int, default 100,000
         The number of events to keep of each pool; the oldest are dropped. Each takes 48
-        bytes, which no pool counts.
+        bytes beside the pool's limit, which its `stats` count as metadata.
 
     Raises
     ------
@@ -70,7 +69,8 @@ class MemoryHistory:
     Nothing is noted, and nothing costs time, unless a pool is recorded. While it is,
     every block takes the lock of the pool, also small ones that threads otherwise keep
     for themselves. Arenas, in which a model has its tensors, are a block each, which
-    ends and begins again when it grows. A request that is refused is an event.
+    ends and begins again when it grows. A request that does not fit is an event, also
+    where it is granted a moment later, since holders of memory gave some back.
 
     Blocks that were there before come first, at the begin of the recording. Histories
     of one pool may overlap and be nested; each has its own events.
@@ -93,7 +93,7 @@ class MemoryHistory:
         entries = count(max_entries, "a number of entries", 1)
         self._lock = threading.Lock()
         self._places: list[_Place] = []
-        self._end: float | None = None
+        self._stopped = False
         self._limits: dict[str, int | None] = {}
         try:
             for label, pool in zip(_labels(pools), pools, strict=True):
@@ -119,22 +119,33 @@ class MemoryHistory:
     @property
     def stopped(self) -> bool:
         """Whether nothing is recorded any more."""
-        return self._end is not None
+        return self._stopped
 
     @property
     def dropped(self) -> int:
         """How many events were too many, of all pools."""
-        return sum(place.events.read()[1] for place in self._places)
+        return self._read()[2]
 
     def stop(self) -> None:
         """Record nothing any more; what has been recorded stays."""
         with self._lock:
-            if self._end is not None:
+            if self._stopped:
                 return
             for place in self._places:
                 place.events.end()
             self._limits = {place.label: place.pool.limit for place in self._places}
-            self._end = time.time()
+            self._stopped = True
+
+    def _read(self) -> tuple[list[Trace], float, int]:
+        """Return the events of each pool, all until the same second, and the dropped.
+
+        Pools are read one after another, and memory may go from one to the other
+        meanwhile: what came behind the first reading is left out.
+        """
+        found = [place.events.read() for place in self._places]
+        end = min(second for _, _, second in found)
+        traces = [_until(end, native_trace(columns)) for columns, _, _ in found]
+        return traces, end, sum(number for _, number, _ in found)
 
     def trace(self) -> Trace:
         """Return the events of all pools in order.
@@ -145,9 +156,7 @@ class MemoryHistory:
             Bytes as asked for, by tag, without stacks. `thread` is 0 for blocks that
             were there before.
         """
-        return _merged(
-            [native_trace(place.events.read()[0]) for place in self._places]
-        )[0]
+        return _merged(self._read()[0])[0]
 
     def timeline(self) -> MemoryTimeline:
         """Return who had which addresses when.
@@ -160,8 +169,8 @@ class MemoryHistory:
             use are those of all; the limit is drawn if there is one pool. It is that at
             the end of the recording.
         """
-        found = [place.events.read() for place in self._places]
-        trace, sources = _merged([native_trace(columns) for columns, _ in found])
+        traces, end, dropped = self._read()
+        trace, sources = _merged(traces)
         labels = [place.label for place in self._places]
         rows = _rows(trace, [labels[source] for source in sources.tolist()])
         limits = self._limits or {each.label: each.pool.limit for each in self._places}
@@ -172,14 +181,13 @@ class MemoryHistory:
                 for label, limit in limits.items()
             ]
             facts["limit"] = ", ".join(words)  # in the place of that of one pool
-        dropped = sum(number for _, number in found)
         if dropped:
             facts["dropped events"] = f"{dropped:,}"
         return record_timeline(
             rows,
             limits[labels[0]] if len(labels) == 1 else None,
             title=f"Memory of {', '.join(labels)}",
-            end=time.time() if self._end is None else self._end,
+            end=end,
             facts=facts,
         )
 
@@ -218,6 +226,20 @@ def _labels(pools: Sequence[Pool]) -> list[str]:
         name if names.count(name) == 1 else f"{name} {names[: number + 1].count(name)}"
         for number, name in enumerate(names)
     ]
+
+
+def _until(end: float, trace: Trace) -> Trace:
+    """Return the rows until a second, and those of blocks that were there before."""
+    is_early = trace.seconds <= end
+    if is_early.all():
+        return trace
+    kept = is_early | (trace.thread == _UNKNOWN)
+    columns: dict[str, Any] = {
+        name: getattr(trace, name)[kept]
+        for name in ("action", "address", "nbytes", "thread", "seconds", "tag")
+    }
+    columns["seconds"] = np.minimum(columns["seconds"], end)
+    return Trace(tags=trace.tags, **columns)
 
 
 def _merged(traces: Sequence[Trace]) -> tuple[Trace, NDArray[np.int64]]:
