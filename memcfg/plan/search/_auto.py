@@ -56,8 +56,9 @@ _SURE = 8, 20_000_000  # the search always completes
 _FEW = 24, 100_000  # tried in addition to other methods: about 0.05 s
 _LAST = 48, 400_000  # tried if other methods have no plan: about 0.3 s
 # Max. ops of a graph of which lower limits are planned as well, the cells of the grid
-# of such limits, and how many are planned:
-_STEADY, _CELLS, _LEVELS = 64, 24, 3
+# of such limits, how many are planned, and how many below the lowest peak if no plan
+# fits:
+_STEADY, _CELLS, _LEVELS, _LOWER_PEAKS = 64, 24, 3, 8
 _SWAPPING = (  # tried if `auto` may swap
     out_of_core,
     partial(out_of_core, "zvc"),
@@ -355,15 +356,18 @@ def _settle(request: Request, plans: _Plans) -> None:
     Idea: a search within a higher limit may end with a slower plan, so some lower ones
     are planned as well, unless no plan of them is faster. They are on a grid that
     depends on the graph only, so limits of a cell share them. If no plan fits, the
-    search goes on below the lowest peak, until nothing is found there, so the limit
-    that an error names is the same for all limits below it.
+    search goes on below the lowest peak until nothing is found there, at most
+    `_LOWER_PEAKS` times. So the limit that an error names seldom depends on the limit
+    that was asked for.
     """
     limit = request.limit_bytes
     if limit is None or plans.is_alone:
         return
     unit = request.load_unit
     limit -= limit % unit
-    while plans.best is None:
+    for _ in range(_LOWER_PEAKS):
+        if plans.best is not None:
+            break
         level = plans.lowest.peak_bytes - unit
         if level <= limit or _is_over(request):
             return
@@ -371,6 +375,8 @@ def _settle(request: Request, plans: _Plans) -> None:
         plans.add_of(_plan(replace(request, limit_bytes=level)))
         if plans.lowest.peak_bytes >= before:
             return
+    if plans.best is None:
+        return
     least, most = request.lower_bound, plans.first.peak_bytes
     width = max(unit, (most - least) // _CELLS // unit * unit)
     first = least + (limit - 1 - least) // width * width
