@@ -497,7 +497,7 @@ class ParallelWrapper:
             self._drop_broken()
 
     def _drop_broken(self) -> None:
-        """Drop the members if one has failed; others of their processes give parts."""
+        """Drop the members if one has failed, when other processes have given parts."""
         members = self._members
         if members is not None and members.is_broken:
             with members.renewed():

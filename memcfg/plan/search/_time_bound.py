@@ -112,7 +112,7 @@ def beats_recomputation(request: Request, limit_bytes: int, seconds: float) -> b
 
 
 def is_as_fast_as_any(request: Request, limit_bytes: int, seconds: float) -> bool:
-    """Return whether no plan within a limit is proven faster, or none fits."""
+    """Return whether it is proven that no plan within a limit is faster, or fits."""
     least = request.once(
         ("whole time bound", limit_bytes),
         lambda: _bound(request.graph, limit_bytes, request.is_over),
