@@ -22,6 +22,7 @@ from memcfg.nn._constraining import constrain
 from memcfg.nn._network import traverse, weights_of
 from memcfg.nn.functions._assignments import Update
 from memcfg.nn.functions._measures import MetricResult
+from memcfg.nn.functions._readings import Reading
 from memcfg.nn.layers._layer import Scope, lines_of
 from memcfg.nn.training._tracing import assigned, move_averages
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 
     from memcfg.nn._network import Weight
     from memcfg.nn.functions._recorder import Recording
-    from memcfg.nn.layers._layer import Layer, Node, SymbolicTensor
+    from memcfg.nn.layers._layer import Layer, Node, SymbolicTensor, Variable
     from memcfg.nn.optimizers import Optimizer
     from memcfg.nn.optimizers._optimizer import Slot
 
@@ -241,7 +242,11 @@ class _Trace:
                     _, number = left.pop()
                 self._calls = {}
                 scope = self._scope(number)
-            if isinstance(node.layer, Update):
+            if isinstance(node.layer, Reading):
+                self._move(scope)
+                self._read(node, node.layer.variable)
+                scope = self._scope()
+            elif isinstance(node.layer, Update):
                 self._move(scope)
                 self._update(node, node.layer)
                 scope = self._scope()
@@ -282,6 +287,15 @@ class _Trace:
             for name, value, momentum in scope.moving
         ]
         self.new |= move_averages(self.builder, moves, self.weights | self.new)
+
+    def _read(self, node: Node, variable: Variable) -> None:
+        """Take the newest value of a weight, which is a constant for gradients."""
+        name = self.names[variable._layer, variable.name]
+        value = self.weights[name]
+        if name in self.new:
+            self.builder.phase = "backward"  # what reads an update follows it
+            (value,) = self.builder.apply("stop_gradient", (self.new[name],))
+        self.values[node.outputs[0]] = value
 
     def _output(self, end: SymbolicTensor) -> int:
         """Return a result, copied if it is an argument or a weight."""

@@ -7,6 +7,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from memcfg.nn.functions._readings import read_moving
 from memcfg.nn.layers._layer import (
     Node,
     SymbolicTensor,
@@ -53,9 +54,10 @@ class Recording:
     def symbol(self, variable: Variable) -> SymbolicTensor:
         """Return the value of a weight at this place of the function."""
         key = variable._layer, variable._index
-        if key in self.written:
-            return self.written[key][-1]
-        return self.before(variable)
+        before = self.before(variable)
+        if self.moves and variable.name in variable._layer._moving:
+            return read_moving(variable)
+        return self.written[key][-1] if key in self.written else before
 
     def values(self, variable: Variable) -> list[SymbolicTensor]:
         """Return all values of a weight up to this place of the function."""

@@ -1073,6 +1073,7 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
     arity: ClassVar[int | None] = 1  # number of inputs; None for two or more
     # Whether the first input's mask applies to the result, unless `trace` sets one.
     supports_masking: ClassVar[bool] = False
+    _moving: ClassVar[tuple[str, ...]] = ()  # weights that its calls move
     takes_mask: ClassVar[bool] = False  # whether a call may be given a mask
     # Arguments of a call after its inputs, in Keras's order.
     _after_inputs: ClassVar[tuple[str, ...]] = ()

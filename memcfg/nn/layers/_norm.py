@@ -125,6 +125,7 @@ class BatchNormalization(Layer):
     __slots__ = ("axis", "center", "epsilon", "initializers", "momentum", "scale")
 
     takes_mask: ClassVar[bool] = True
+    _moving: ClassVar[tuple[str, ...]] = ("moving_mean", "moving_variance")
     _after_inputs: ClassVar[tuple[str, ...]] = ("training", "mask")
     supports_masking: ClassVar[bool] = True
 
