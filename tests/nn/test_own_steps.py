@@ -1047,3 +1047,72 @@ class TestTargetsThatDependOnWeights:
         np.testing.assert_allclose(slope, 2 * (self.X - p) / 3, 1e-5)
         constant = mc.grad(lambda p: ops.sum(error(ops.stop_gradient(p), p)))(p)
         np.testing.assert_array_equal(constant, np.zeros_like(p))
+
+
+class WithoutCall(nn.Model):
+    """A model whose steps call its network; it has no `call`."""
+
+    def __init__(self):
+        super().__init__()
+        normed = layers.BatchNormalization(momentum=0.5)
+        self.network = nn.Sequential([nn.Input((4,)), layers.Dense(3), normed])
+        self.slow = nn.models.clone_model(self.network)
+        self.slow.set_weights(self.network.get_weights())
+
+    def train_step(self, data):
+        x, y = data
+        with mc.GradientTape() as tape:
+            y_pred = self.network(x, training=True)
+            loss = self.compute_loss(x, y, y_pred)
+        weights = self.network.trainable_variables
+        self.optimizer.apply(tape.gradient(loss, weights), weights)
+        for fast, slow in zip(self.network.weights, self.slow.weights, strict=True):
+            slow.assign(0.75 * slow + 0.25 * fast)
+        return self.compute_metrics(x, y, y_pred) | {"loss": loss}
+
+
+def made_without_call():
+    model = WithoutCall()
+    model.compile(nn.SGD(0.1), "mse", metrics=["mae"])
+    return model
+
+
+def test_moving_averages_are_read_as_the_calls_before_have_left_them():
+    model = made_without_call()
+    before = [w.numpy().copy() for w in model.network.weights]
+    model.train_on_batch(X[:32], np.repeat(Y[:32], 3, axis=1))
+    names = [w.name for w in model.network.weights]
+    assert names[-2:] == ["moving_mean", "moving_variance"]
+    for start, fast, slow in zip(
+        before, model.network.weights, model.slow.weights, strict=True
+    ):
+        assert not np.array_equal(start, fast.numpy())
+        assert_allclose(slow.numpy(), 0.75 * start + 0.25 * fast.numpy(), 1e-6, 1e-7)
+
+
+def test_moving_averages_are_read_at_each_place_of_a_function():
+    norm = layers.BatchNormalization(momentum=0.5)
+    norm.build((None, 4))
+
+    @mc.function
+    def averages(x):
+        before = norm.moving_mean + 0.0
+        norm(x, training=True)
+        amid = norm.moving_mean + 0.0
+        y = norm(x + 1.0, training=True)
+        return before, amid, norm.moving_mean + 0.0, ops.sum(y)
+
+    before, amid, after, _ = averages(X)
+    mean = X.mean(axis=0)
+    assert_array_equal(before, np.zeros(4))
+    assert_array_equal(after, norm.moving_mean.numpy())
+    assert_allclose(after, (amid + mean + 1) / 2, 1e-5, 1e-6)
+
+
+def test_losses_and_metrics_of_compile_without_a_call():
+    model = made_without_call()
+    y = np.repeat(Y[:32], 3, axis=1)
+    y_pred = model.network(X[:32], training=True)
+    logs = model.train_on_batch(X[:32], y, return_dict=True)
+    assert logs["loss"] == pytest.approx(np.square(y_pred - y).mean(), rel=1e-5)
+    assert logs["mae"] == pytest.approx(np.abs(y_pred - y).mean(), rel=1e-5)

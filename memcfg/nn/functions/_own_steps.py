@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import ref
 
 import numpy as np
 
 from memcfg.errors import InfeasiblePlanError
+from memcfg.nn._nested import symbolic
 from memcfg.nn.functions._derivatives import derivatives
 from memcfg.nn.functions._function import Function
 from memcfg.nn.functions._function_state import FunctionState
@@ -26,6 +27,9 @@ from memcfg.plan.search._watch import planning_clock
 from memcfg.units import exact
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from memcfg.nn._nesting import Structure
     from memcfg.nn.inputs._element_source import Elements
     from memcfg.nn.metrics import Metric
     from memcfg.nn.optimizers import Optimizer
@@ -81,6 +85,13 @@ class OwnPredictions:
         return filled_in(structure, arrays)
 
 
+class Outcome(NamedTuple):
+    """What a step predicts, in the place of a network."""
+
+    outputs: Sequence[SymbolicTensor]
+    gives: Structure
+
+
 class OwnSteps:
     """The programs of a model whose class defines steps; stands for a `Session`."""
 
@@ -94,6 +105,7 @@ class OwnSteps:
         self._compiled = compiled
         self.loss_tracker = Mean(name="loss")
         self._resolved: Objectives | None = None
+        self._gives: Structure | None = None  # with it
         self._tracks = False  # whether a default step has used it
 
         def step(kind: str, data: Any) -> Any:
@@ -111,11 +123,15 @@ class OwnSteps:
     def objectives(self) -> Objectives | None:
         """The losses and metrics of `compile`; None without any, or before shapes."""
         network = self._owner()._network
-        if network is None or self._compiled.goals.are_none:
-            return None
-        if self._resolved is None:
-            self._resolved = resolve(self._compiled.goals, network)
+        if self._resolved is None and network is not None:
+            self._settle(network)
         return self._resolved
+
+    def _settle(self, outcome: Any) -> None:
+        """Resolve the losses and metrics of `compile` for outputs, once."""
+        if self._resolved is None and not self._compiled.goals.are_none:
+            self._resolved = resolve(self._compiled.goals, outcome)
+            self._gives = outcome.gives
 
     @property
     def executor(self) -> Any:
@@ -359,7 +375,7 @@ class OwnSteps:
 
     def loss(self, y: Any, y_pred: Any, sample_weight: Any) -> Any:
         """Return the loss of `compile` and the losses of layers."""
-        objectives = self.objectives
+        objectives = self._objectives_of(y_pred)
         terms = list(self._owner().losses)
         if objectives is not None:
             ys, preds, weights = self._by_output(y, y_pred, sample_weight)
@@ -379,7 +395,7 @@ class OwnSteps:
 
     def measure(self, y: Any, y_pred: Any, sample_weight: Any) -> None:
         """Update the metrics of `compile`."""
-        objectives = self.objectives
+        objectives = self._objectives_of(y_pred)
         if objectives is None or not objectives.gauges:
             return
         ys, preds, weights = self._by_output(y, y_pred, sample_weight)
@@ -388,9 +404,16 @@ class OwnSteps:
             weight = weights[out] if gauge.weighted else None
             gauge.metric.update_state(ys[out], preds[out], weight)
 
+    def _objectives_of(self, y_pred: Any) -> Objectives | None:
+        """Return the losses and metrics; a step may predict without a `call`."""
+        if self.objectives is None:
+            self._settle(Outcome(*symbolic(y_pred, "y_pred")))
+        return self._resolved
+
     def _by_output(self, y: Any, y_pred: Any, sample_weight: Any) -> Any:
         """Return targets, outputs and weights as lists, one for each output."""
-        gives = self._owner()._built_network().gives
+        gives = self._gives
+        assert gives is not None  # set with the objectives
         preds = gives.unpack(y_pred, "y_pred", "outputs")
         ys = gives.unpack(y, "y", "outputs")
         if isinstance(sample_weight, list | tuple | dict):
