@@ -757,6 +757,8 @@ class Metric(FixedAttributes, Configured):
         """
         of, terms = self._of, Terms(builder, self.name)
         labels = self._labels or isinstance(of, losses.SparseCategoricalCrossentropy)
+        if labels:
+            y_true = _as_labels(terms, y_true, y_pred)
         if not self._reads_any:
             self._check(builder, y_true, y_pred, labels)
         if isinstance(of, _Counts):
@@ -1543,6 +1545,18 @@ class TopKCategoricalAccuracy(Metric):
         """Append 1 for each correct output, else 0."""
         terms = Terms(builder, self.name)
         return terms("hits", (y_pred, terms("argmax", (y_true,))), {"k": self.k})
+
+
+def _as_labels(terms: Terms, y_true: int, y_pred: int) -> int:
+    """Append what makes labels of numbers that a user's loss reads, as Keras does."""
+    of = terms.shape(y_pred)[:-1]
+    if terms.builder.dtype(y_true) != "float32":
+        return y_true
+    if terms.shape(y_true) == (*of, 1):
+        y_true = terms("reshape", (y_true,), {"shape": of})
+    elif terms.shape(y_true) != of:
+        return y_true
+    return terms("cast", (y_true,), {"dtype": "int32"})
 
 
 class SparseTopKCategoricalAccuracy(Metric):
@@ -2645,14 +2659,17 @@ class _Unions(Metric):
         terms = Terms(builder, self.name)
         true = self._classes(terms, y_true, self.sparse_y_true)
         said = self._classes(terms, y_pred, self.sparse_y_pred)
-        if terms.shape(said) == (*terms.shape(true), 1):
-            said = terms("reshape", (said,), {"shape": terms.shape(true)})
-        shape = terms.shape(true)
-        if terms.shape(said) != shape:
+        shape = min(terms.shape(true), terms.shape(said), key=len)
+        if terms.shape(said) == (*shape, 1):
+            said = terms("reshape", (said,), {"shape": shape})
+        if terms.shape(true) == (*shape, 1):
+            true = terms("reshape", (true,), {"shape": shape})
+        if not terms.shape(said) == terms.shape(true) == shape:
+            both = [(None, *terms.shape(each)[1:]) for each in (true, said)]
             raise ValueError(
                 f"the metric {self.name!r} ({type(self).__name__}) needs a target for "
-                f"each output, got classes of shapes {(None, *shape[1:])} and "
-                f"{(None, *terms.shape(said)[1:])}: see sparse_y_true and sparse_y_pred"
+                f"each output, got classes of shapes {both[0]} and {both[1]}: see "
+                "sparse_y_true and sparse_y_pred"
             )
         wide = {"shape": (int(np.prod(shape)), self.num_classes)}
         rows = []

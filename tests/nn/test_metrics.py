@@ -678,6 +678,25 @@ def test_unions_in_a_models_logs():
     assert logs["union"] == pytest.approx(unions(matrix, range(3)), rel=1e-5)
 
 
+def test_metrics_of_labels_beside_a_loss_of_ones_own():
+    """Its targets are numbers of any shape, of which Keras makes labels."""
+    model = mc.nn.Sequential([mc.nn.Input((5, 4)), mc.nn.Dense(3)])
+
+    def error(y_true, y_pred):
+        return mc.nn.ops.mean(mc.nn.ops.square(y_pred - y_true), axis=-1)
+
+    union = metrics.MeanIoU(3, sparse_y_pred=False, name="union")
+    model.compile("sgd", error, metrics=[union, "sparse_categorical_accuracy"])
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=(20, 5, 4)), random.integers(0, 3, (20, 5, 1))
+    logs = model.evaluate(x, y, batch_size=8, verbose=0, return_dict=True)
+    said, matrix = model.predict(x, verbose=0).argmax(-1), np.zeros((3, 3))
+    np.add.at(matrix, (y[..., 0], said), 1)
+    assert logs["union"] == pytest.approx(unions(matrix, range(3)), rel=1e-5)
+    right = (y[..., 0] == said).mean()
+    assert logs["sparse_categorical_accuracy"] == pytest.approx(right, rel=1e-5)
+
+
 def test_means_and_sums_of_values():
     mean, total = metrics.Mean(), metrics.Sum()
     values, weights = np.float32([[1, 3], [5, 9]]), [1.0, 0.5]
