@@ -119,6 +119,8 @@ class Dataset(metaclass=_SaysWhy):
     if not TYPE_CHECKING:  # with __getattr__, a checker would accept any name
 
         def __getattr__(self, name: str) -> NoReturn:
+            if isinstance(getattr(type(self), name, None), property):
+                object.__getattribute__(self, name)  # raises the user's error again
             raise _no_attribute("'Dataset' object", name, self)
 
     def __init__(self, node: Node, options: Options | None = None) -> None:

@@ -135,3 +135,9 @@ def test_specs_of_elements():
         "b": Spec((None, None), "f8"),
         "a": (Spec((), "i1"), Spec((), str)),
     }
+
+
+def test_an_attribute_error_of_a_users_function_is_shown():
+    broken = Dataset.range(3).map(lambda x: np.no_such_function(x))
+    with pytest.raises(AttributeError, match="no_such_function"):
+        broken.element_spec  # noqa: B018
