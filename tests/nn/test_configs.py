@@ -213,6 +213,31 @@ def test_classes_and_functions_of_ones_own_are_found_by_name():
     assert utils.get_registered_object("a", {"a": 3}) == 3
 
 
+@utils.register_keras_serializable("tests")
+class Halves(nn.optimizers.schedules.LearningRateSchedule):
+    def __init__(self, start):
+        self.start = start
+
+    def __call__(self, step):
+        return self.start * 0.5**step
+
+
+@utils.register_keras_serializable("tests")
+class Slow(nn.SGD):
+    pass
+
+
+def test_registered_schedules_and_optimizers_are_found_by_name(tmp_path):
+    model = nn.Sequential([nn.Input((2,)), nn.Dense(1)])
+    model.compile(nn.SGD(Halves(0.5)), "mse")
+    model.train_on_batch(np.ones((1, 2)), np.ones((1, 1)))
+    model.save(tmp_path / "model.keras")
+    again = nn.models.load_model(tmp_path / "model.keras").optimizer
+    assert again.learning_rate == 0.25
+    config = nn.optimizers.serialize(Slow(0.5))
+    assert type(nn.optimizers.deserialize(config)) is Slow
+
+
 def test_a_model_of_ones_own_class_is_made_by_its_arguments():
     @utils.register_keras_serializable()
     class Net(nn.Model):

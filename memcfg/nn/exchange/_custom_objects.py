@@ -15,6 +15,7 @@ __all__ = [
     "get_custom_objects",
     "get_registered_name",
     "get_registered_object",
+    "own_class",
     "register_keras_serializable",
 ]
 
@@ -147,3 +148,12 @@ def get_registered_object(
         if known and name in known:
             return known[name]
     return None
+
+
+def own_class(
+    config: Mapping[str, Any], custom_objects: Mapping[str, Any] | None = None
+) -> Any:
+    """Return the user's class that a configuration names, or None."""
+    names = config.get("registered_name"), config.get("class_name")
+    found = (get_registered_object(str(each), custom_objects) for each in names)
+    return next((each for each in found if each is not None), None)

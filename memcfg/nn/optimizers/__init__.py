@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from memcfg._checks import unknown
 from memcfg.nn._keras_names import ABSENT, absent
 from memcfg.nn.exchange._configs import serialize_keras_object
+from memcfg.nn.exchange._custom_objects import own_class
 from memcfg.nn.optimizers import schedules
 from memcfg.nn.optimizers._adafactor import Adafactor
 from memcfg.nn.optimizers._adam import Adam, Adamax, AdamW, Nadam
@@ -88,7 +89,7 @@ def deserialize(
     config : mapping
         ``{"class_name": ..., "config": ...}``; the case of the name does not matter.
     custom_objects : dict, optional
-        Your own optimizers and schedules by name.
+        Your own optimizers and schedules by name, beside those that are registered.
 
     Returns
     -------
@@ -101,7 +102,7 @@ def deserialize(
         If there is no optimizer of this name.
     """
     name = str(config.get("class_name"))
-    kind = (custom_objects or {}).get(name) or _KNOWN.get(name.lower())
+    kind = own_class(config, custom_objects) or _KNOWN.get(name.lower())
     if kind is None and name.lower() in _OF_LOWER:
         known = _OF_LOWER[name.lower()]
         raise ValueError(f"memcfg has no {known}: {ABSENT['optimizers'][known]}")

@@ -13,6 +13,7 @@ import numpy as np
 from memcfg.nn._argument_checks import nonnegative, real
 from memcfg.nn._attributes import FixedAttributes
 from memcfg.nn.exchange._configs import Configured, serialize_keras_object
+from memcfg.nn.exchange._custom_objects import own_class
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -529,7 +530,7 @@ def deserialize(
     config : dict
         ``{"class_name": ..., "config": ...}``.
     custom_objects : dict, optional
-        Your own schedules by name.
+        Your own schedules by name, beside those that are registered.
 
     Returns
     -------
@@ -543,12 +544,13 @@ def deserialize(
     """
     name = config.get("class_name")
     known = {each: globals()[each] for each in __all__ if each.endswith(_ENDINGS)}
-    known |= custom_objects or {}
-    if name not in known:
+    kind = own_class(config, custom_objects) or known.get(str(name))
+    if kind is None:
+        known |= custom_objects or {}
         raise ValueError(
             f"unknown schedule {name!r}; known are {', '.join(sorted(known))}"
         )
-    result: LearningRateSchedule = known[name].from_config(config.get("config", {}))
+    result: LearningRateSchedule = kind.from_config(config.get("config", {}))
     return result
 
 
