@@ -41,7 +41,7 @@ TOP = by_name(
         ),
         "keras": "use memcfg.nn, as in: from memcfg import nn as keras",
         "TensorSpec": "it is memcfg.data.TensorSpec",
-        "Variable": "use Layer.add_weight",
+        "Variable": "it is memcfg.nn.Variable",
         "executing_eagerly": "layers are traced, and steps run as planned programs",
         "print": "print arrays that predict returns, or write a callback",
         "py_function numpy_function": "Dataset.map takes any Python function",

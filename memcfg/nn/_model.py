@@ -780,8 +780,14 @@ class Model(FixedAttributes, Configured):
 
     @property
     def optimizer(self) -> Optimizer:
-        """The optimizer; its ``learning_rate`` may be set between steps."""
-        return self._compiled("the optimizer").optimizer
+        """The optimizer; its ``learning_rate`` may be set between steps.
+
+        AttributeError before `compile`, as in Keras, so that `hasattr` tells.
+        """
+        try:
+            return self._compiled("the optimizer").optimizer
+        except RuntimeError as error:
+            raise AttributeError(str(error), name="optimizer", obj=self) from None
 
     @property
     def training_workspace_mode(self) -> WorkspaceMode:
