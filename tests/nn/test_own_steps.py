@@ -536,16 +536,32 @@ def test_a_loss_in_a_call_is_that_of_the_batch():
             assert_allclose(found, each, rtol=1e-5, atol=1e-6)
 
 
-def test_results_of_metrics_cannot_be_computed_with():
+@pytest.mark.parametrize("wrong", [float, lambda r: r * X, lambda r: X - r])
+def test_results_of_metrics_are_known_after_the_step(wrong):
     class Step(Plain):
         def train_step(self, data):
             del data
-            return {"loss": self.metrics[0].result() * 2}
+            return {"loss": wrong(self.metrics[0].result())}
 
     model = Step()
     model.compile("sgd", "mse")
     with pytest.raises(TypeError, match="is known after the function has run"):
         model.fit(X, Y, verbose=0)
+
+
+def test_results_of_metrics_are_combined():
+    @mc.function
+    def step(a, b):
+        one, two = nn.metrics.Mean(name="one"), nn.metrics.Mean(name="two")
+        one.update_state(a)
+        two.update_state(b)
+        p, r = one.result(), two.result()
+        f1 = 2 * ((p * r) / (p + r + nn.backend.epsilon()))
+        return f1, 1 - p, np.float32(3) / r, -((p - 1.0) ** 2), 1.0 + p, p / 0
+
+    found = step(np.float32([0.25, 0.75]), np.float32([0.25]))
+    wanted = [1 / 3, 0.5, 12.0, -0.25, 1.5, np.inf]
+    assert_allclose(found, wanted, rtol=1e-5)
 
 
 def test_own_evaluation_and_prediction():

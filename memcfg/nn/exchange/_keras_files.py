@@ -23,6 +23,7 @@ from memcfg.nn.exchange._configs import (
     deserialize_keras_object,
     serialize_keras_object,
 )
+from memcfg.nn.exchange._custom_objects import get_registered_object, own_class
 from memcfg.nn.exchange._hdf5 import Hdf5File, Stored, the_library
 from memcfg.nn.exchange._keras_archives import (
     ASSETS,
@@ -193,7 +194,8 @@ def _compile(model: Any, settings: Any) -> None:
 def _named(value: Any, room: str | None) -> Any:
     """Return losses or metrics of a file; older files have the names of functions."""
     if isinstance(value, dict) and value.get("class_name") == "function":
-        return value.get("config")
+        name = value.get("config")
+        return own_class(value) or get_registered_object(str(name)) or name
     if isinstance(value, dict) and "class_name" not in value:
         return {key: _named(each, room) for key, each in value.items()}
     if isinstance(value, list):

@@ -76,8 +76,7 @@ class Calls:
         for metric, sums in self.recording.measured if finished else ():
             metric._add([next(left) for _ in sums])
         return [
-            each.metric.result() if isinstance(each, MetricResult) else each
-            for each in given
+            each.number() if isinstance(each, MetricResult) else each for each in given
         ]
 
     @property

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import operator
+from numbers import Real
 from typing import TYPE_CHECKING, Any, NoReturn
+
+import numpy as np
 
 from memcfg.nn.functions._recorder import current
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from memcfg.nn.layers._layer import SymbolicTensor
     from memcfg.nn.metrics import Metric
@@ -18,24 +22,69 @@ __all__ = ["MetricResult", "measure", "result_of"]
 class MetricResult:
     """The value that a metric will have when the function has run.
 
-    A function may return it, and gets a float in its place.
+    A function may return it, and gets a float in its place. What it computes from such
+    values and numbers is another one.
     """
 
-    def __init__(self, metric: Metric) -> None:
-        self.metric = metric
+    def __init__(self, name: str, number: Callable[[], float]) -> None:
+        self._name = name  # of the first metric
+        self.number = number  # once the function has run
 
     def __repr__(self) -> str:
-        return f"<the result of metric {self.metric.name!r} after the function>"
+        return f"<the result of metric {self._name!r} after the function>"
 
     def _refuse(self, *_: object) -> NoReturn:
         raise TypeError(
-            f"the result of metric {self.metric.name!r} is known after the function "
-            "has run: return it, or compute with tensors"
+            f"the result of metric {self._name!r} is known after the function has run: "
+            "return it, combine it with numbers and other results, or compute with "
+            "tensors"
         )
 
+    def _combined(self, compute: Any, *others: Any) -> MetricResult:
+        for each in others:
+            if not isinstance(each, MetricResult | Real):
+                self._refuse()
+
+        def number() -> float:
+            values = (x.number() if isinstance(x, MetricResult) else x for x in others)
+            return compute(self.number(), *values)  # type: ignore[no-any-return]
+
+        return MetricResult(self._name, number)
+
     __float__ = __int__ = __bool__ = __array__ = _refuse
-    __add__ = __radd__ = __sub__ = __rsub__ = __mul__ = __rmul__ = _refuse
-    __truediv__ = __rtruediv__ = __neg__ = _refuse
+    __array_ufunc__ = None  # numbers of NumPy leave the operators to this class
+
+    def __add__(self, other: Any) -> MetricResult:
+        return self._combined(operator.add, other)
+
+    def __sub__(self, other: Any) -> MetricResult:
+        return self._combined(operator.sub, other)
+
+    def __mul__(self, other: Any) -> MetricResult:
+        return self._combined(operator.mul, other)
+
+    def __truediv__(self, other: Any) -> MetricResult:
+        return self._combined(_divided, other)
+
+    def __pow__(self, other: Any) -> MetricResult:
+        return self._combined(operator.pow, other)
+
+    def __rsub__(self, other: Any) -> MetricResult:
+        return self._combined(lambda own, other: other - own, other)
+
+    def __rtruediv__(self, other: Any) -> MetricResult:
+        return self._combined(lambda own, other: _divided(other, own), other)
+
+    def __neg__(self) -> MetricResult:
+        return self._combined(operator.neg)
+
+    __radd__, __rmul__ = __add__, __mul__
+
+
+def _divided(a: float, b: float) -> float:
+    """Divide as tensors do, without an error for zero."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return float(np.float64(a) / np.float64(b))
 
 
 def measure(metric: Metric, tensors: Sequence[SymbolicTensor]) -> None:
@@ -53,4 +102,4 @@ def measure(metric: Metric, tensors: Sequence[SymbolicTensor]) -> None:
 
 def result_of(metric: Metric) -> Any:
     """Return what stands for a metric's value in a function; None outside of one."""
-    return None if current() is None else MetricResult(metric)
+    return None if current() is None else MetricResult(metric.name, metric.result)
