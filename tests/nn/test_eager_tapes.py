@@ -213,3 +213,18 @@ def test_a_step_that_does_not_fit_leaves_the_weights():
     with mc.GradientTape() as tape:
         loss = loss_of(model, X, Y)
     assert tape.gradient(loss, model.trainable_weights)[0].shape == (4, 8)
+
+
+def test_an_index_that_was_computed_selects_a_class():
+    """As in Grad-CAM, which takes the class with the highest score."""
+    with mc.GradientTape() as tape:
+        x = ops.convert_to_tensor(X)
+        tape.watch(x)
+        scores = x * np.float32([1, 2, 3, 4])
+        best = ops.argmax(scores[0])
+        score = scores[:, best]
+        one = scores[best]
+    place = np.argmax(X[0] * [1, 2, 3, 4])
+    assert_allclose(one, X[place] * [1, 2, 3, 4], rtol=1e-6)
+    slope = tape.gradient(score, x)
+    assert_array_equal(slope, np.tile((place + 1) * np.eye(4)[place], (16, 1)))

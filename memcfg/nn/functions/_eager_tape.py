@@ -79,7 +79,9 @@ class TapedArray(np.ndarray[Any, Any]):
     def __getitem__(self, key: Any) -> Any:
         if active_tape() is None:
             return _plain(self)[key]
-        return get_item(self, key)
+        if isinstance(key, tuple):
+            return get_item(self, tuple(_known_index(each) for each in key))
+        return get_item(self, _known_index(key))
 
     def __iter__(self) -> Any:
         return (self[i] for i in range(len(self)))
@@ -90,6 +92,12 @@ class TapedArray(np.ndarray[Any, Any]):
                 return OPERATIONS["transpose"](self)
             return partial(_method, self, name)
         return super().__getattribute__(name)
+
+
+def _known_index(key: Any) -> Any:
+    """Return an array that is an integer, such as that of `argmax`, as a number."""
+    whole = isinstance(key, np.ndarray) and key.ndim == 0 and key.dtype.kind in "iu"
+    return int(_plain(key)) if whole else key
 
 
 def _method(x: TapedArray, name: str, *args: Any, **options: Any) -> Any:
