@@ -76,6 +76,14 @@ def test_text_stays_numpys(value, dtype):
     assert as_leaf(value).dtype == np.dtype(dtype)
 
 
+def test_a_column_of_text_in_a_data_frame():
+    column = np.array(["fixed", "normal", "é"], object)
+    assert as_leaf(column).tolist() == ["fixed", "normal", "é"]
+    assert as_leaf(column).dtype.kind == "U"
+    rows = Dataset.from_tensor_slices({"kind": column, "age": np.arange(3)})
+    assert [str(row["kind"]) for row in rows] == ["fixed", "normal", "é"]
+
+
 @pytest.mark.parametrize(
     "value",
     [

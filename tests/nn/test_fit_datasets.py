@@ -863,3 +863,28 @@ def test_the_history_of_a_training_that_failed_tells_of_the_pipeline(rows):
 def test_validation_steps_without_validation_data_are_refused(rows):
     with pytest.raises(ValueError, match="validation_steps is for validation_data"):
         make().fit(Dataset.from_tensor_slices(rows).batch(SIZE), validation_steps=1)
+
+
+@pytest.mark.parametrize("last", [(), (1,)])
+@pytest.mark.parametrize("named", [False, True])
+def test_a_last_axis_of_one_is_added_to_batches_or_removed(last, named):
+    """As of columns of a table, each of which is an input."""
+    start = nn.Input((3, *last), name="column")
+    x, y = np.random.default_rng(0).random((8, 3)), np.ones((8, 1))
+    flat = nn.layers.Reshape((3,))(start)
+    model = nn.Model({"column": start} if named else start, nn.Dense(1)(flat))
+    model.compile("sgd", "mse")
+    given = x if last else x[..., None]
+    data = Dataset.from_tensor_slices(({"column": given} if named else given, y))
+    weights = model.get_weights()
+    model.fit(data.batch(4), verbose=0)
+    found = model.get_weights()
+    model.set_weights(weights)
+    of = x.reshape(8, 3, *last)
+    model.fit({"column": of} if named else of, y, 4, shuffle=False, verbose=0)
+    for one, other in zip(found, model.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    given = given[:, :2]
+    data = Dataset.from_tensor_slices(({"column": given} if named else given, y))
+    with pytest.raises(ValueError, match="but the model reads"):
+        model.fit(data.batch(4), verbose=0)

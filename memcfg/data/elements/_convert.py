@@ -120,6 +120,8 @@ def as_array(value: Any) -> npt.NDArray[Any]:
         raise ValueError(
             f"a list must be rectangular, with rows of one length{hint}: {value!r:.120}"
         ) from error
+    if result.dtype == object and {type(each) for each in result.flat} == {str}:
+        result = result.astype(str)  # a column of a data frame
     _check_dtype(result, value)
     return result
 

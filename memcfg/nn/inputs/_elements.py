@@ -12,6 +12,8 @@ from memcfg.nn.inputs._samples import SampleShapes, samples_of, targets_of
 from memcfg.nn.layers._layer import show_shape
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from memcfg.nn.inputs._array_checks import Field
     from memcfg.nn.inputs._samples import Wanted
     from memcfg.nn.layers._layer import Shape
@@ -179,14 +181,21 @@ def _check_samples(x: TensorSpec, field: Field) -> None:
         )
     if x.shape is None:
         return
-    found, wanted = x.shape[1:], field.shape
-    alike = len(found) == len(wanted) and all(
+    wanted, unbatched = field.shape, x.shape == tuple(field.shape)
+    # A last axis of 1 is added to batches, or removed from them.
+    forms = [x.shape[1:], (*x.shape[1:], 1)]
+    if x.shape[1:] and x.shape[-1] == 1:
+        forms.append(x.shape[1:-1])
+    if not x.shape or unbatched or not any(_are_alike(each, wanted) for each in forms):
+        raise ValueError(
+            f"the dataset's x has shape {x.shape}, but the model reads "
+            f"{show_shape(wanted)}" + (f": {BATCH_FIRST}" if unbatched else "")
+        )
+
+
+def _are_alike(found: Sequence[int | None], wanted: Sequence[int | None]) -> bool:
+    """Return whether shapes agree where both are known."""
+    return len(found) == len(wanted) and all(
         None in (size, want) or size == want
         for size, want in zip(found, wanted, strict=True)
     )
-    if not x.shape or not alike:
-        raise ValueError(
-            f"the dataset's x has shape {x.shape}, but the model reads "
-            f"{show_shape(wanted)}"
-            + (f": {BATCH_FIRST}" if x.shape == tuple(wanted) else "")
-        )
