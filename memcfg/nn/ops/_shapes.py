@@ -122,6 +122,13 @@ def reshape(x: Any, newshape: Sequence[int | None]) -> Any:
             f"reshape: axis 0 of {x!r} is the batch and cannot change: the new shape "
             f"must start with -1, got {first}"
         )
+    counted = rest and all(isinstance(n, int) and n > 0 for n in rest)
+    if first == -1 and counted and prod(rest) < prod(x.sample_shape):
+        raise ValueError(
+            f"reshape: axis 0 of {x!r} is the batch and takes in no other axis: give "
+            f"the shape of a sample, as in {(-1, *x.sample_shape)}. matmul, dot and "
+            "Dense compute along the last axis of any number"
+        )
     return reshaped(x, [None, *_complete(rest, prod(x.sample_shape), x)])
 
 
