@@ -126,13 +126,14 @@ def constructor_arguments(value: Any, *, complete: bool = False) -> dict[str, An
     result = {f"{name}_initializer": each for name, each in dict(state).items()}
     left_out = _OF_LAYERS if hasattr(value, "trainable") else ()
     given = getattr(value, "_given", {})
+    kept_as = getattr(type(value), "_kept_as", {})  # attributes of other names
     _, *parameters = inspect.signature(type(value).__init__).parameters.values()
     for each in parameters:
         name = each.name
         if name in left_out or each.kind in (each.VAR_KEYWORD, each.VAR_POSITIONAL):
             continue
-        if hasattr(value, name):
-            result[name] = getattr(value, name)
+        if hasattr(value, kept_as.get(name, name)):
+            result[name] = getattr(value, kept_as.get(name, name))
         elif name in given:
             result[name] = given[name]
         elif complete:

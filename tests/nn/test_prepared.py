@@ -109,3 +109,30 @@ def test_what_cannot_be_in_a_model_says_where_to_put_it():
     layer = nn.layers.RandomGaussianBlur()
     with pytest.raises(TypeError, match=r"not in a model: call it in Dataset\.map"):
         layer(nn.Input((4, 4, 1)))
+
+
+def test_statistics_of_normalization_are_broadcast_to_inputs():
+    """As models of diffusion undo it: ``layer.mean + x * layer.variance**0.5``."""
+    x = np.random.default_rng(0).normal(3, 2, (9, 4, 5)).astype(np.float32)
+    layer = nn.Normalization()
+    assert layer.mean is None
+    layer.adapt(x)
+    assert layer.mean.shape == layer.variance.shape == (1, 1, 5)
+    np.testing.assert_allclose(layer.mean[0, 0], x.mean(axis=(0, 1)), rtol=1e-5)
+
+    def undone(y):
+        return layer.mean + y * layer.variance**0.5
+
+    y = layer(x)
+    np.testing.assert_allclose(undone(y), x, rtol=1e-4, atol=1e-4)
+    function = mc.function(undone)
+    np.testing.assert_allclose(function(y), x, rtol=1e-4, atol=1e-4)
+    layer.set_weights([np.zeros(5), np.full(5, 4), 0])
+    np.testing.assert_allclose(function(y), 2 * y, rtol=1e-6)
+    assert layer.get_config()["mean"] is None
+    given = nn.Normalization(axis=1, mean=3.0, variance=[1.0, 2, 3, 4])
+    given.build((None, 4, 5))
+    np.testing.assert_array_equal(given.mean, np.full((1, 4, 1), 3))
+    np.testing.assert_array_equal(given.variance[0, :, 0], [1, 2, 3, 4])
+    again = nn.Normalization.from_config(given.get_config())
+    np.testing.assert_array_equal(again(x), given(x))

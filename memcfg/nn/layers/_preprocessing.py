@@ -9,10 +9,18 @@ import numpy as np
 
 from memcfg.nn._argument_checks import integer
 from memcfg.nn.initializers import Initializer, Ones, Zeros
-from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec, show_shape
+from memcfg.nn.layers._layer import (
+    Layer,
+    Scope,
+    Shape,
+    Variable,
+    WeightSpec,
+    show_shape,
+)
+from memcfg.nn.layers._operators import Function
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
@@ -67,7 +75,14 @@ class Normalization(Layer):
            [ 1.,  1.]], dtype=float32)
     """
 
-    __slots__ = ("_statistics", "axis", "invert", "mean", "variance")
+    __slots__ = (
+        *("_lengths", "_statistics", "axis"),
+        *("input_mean", "input_variance", "invert"),
+    )
+    _kept_as: ClassVar[Mapping[str, str]] = {
+        "mean": "input_mean",
+        "variance": "input_variance",
+    }
 
     supports_masking: ClassVar[bool] = True
 
@@ -88,10 +103,14 @@ class Normalization(Layer):
             raise ValueError("Normalization: axis must not be 0, the batch")
         if (mean is None) != (variance is None):
             raise ValueError("Normalization: pass both mean and variance, or neither")
-        self.mean = None if mean is None else np.asarray(mean, np.float32)
-        self.variance = None if variance is None else np.asarray(variance, np.float32)
-        if self.variance is not None and not (self.variance >= 0).all():
+        given = [
+            None if each is None else np.asarray(each, np.float32)
+            for each in (mean, variance)
+        ]
+        if given[1] is not None and not (given[1] >= 0).all():
             raise ValueError("Normalization: variance must be zero or more")
+        self.input_mean, self.input_variance = given
+        self._lengths: tuple[int, ...] | None = None  # of statistics beside an input
         self.invert = bool(invert)
         self._statistics: tuple[np.ndarray, np.ndarray] | None = None
         super().__init__(name)
@@ -101,6 +120,34 @@ class Normalization(Layer):
         if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "biu":
             inputs = inputs.astype(np.float32)
         return super().__call__(inputs, *more, **options)
+
+    @property
+    def mean(self) -> Any:
+        """The mean, to be broadcast to inputs; None until their shape is known."""
+        return self._statistic(0)
+
+    @property
+    def variance(self) -> Any:
+        """The variance, to be broadcast to inputs; None until their shape is known."""
+        return self._statistic(1)
+
+    def _statistic(self, place: int) -> Any:
+        """Return an array, or a tensor in a function."""
+        if self._lengths is None:
+            return None
+        given = (self.input_mean, self.input_variance)[place]
+        if given is not None:
+            kept = [n for axis, n in enumerate(self._lengths) if axis in self._axes]
+            return np.broadcast_to(given, kept).reshape(self._lengths).copy()
+        variable = self.weights[place]
+        symbol = Variable.functions.symbol(variable)
+        if symbol is not None:
+            return Function("reshape", {"shape": self._lengths})(symbol)
+        return variable.numpy().reshape(self._lengths)
+
+    @property
+    def _axes(self) -> tuple[int, ...]:
+        return self._kept((self._lengths or ())[1:])
 
     def adapt(self, data: Any) -> None:
         """Compute the mean and variance of data.
@@ -117,7 +164,7 @@ class Normalization(Layer):
             If the layer was constructed with statistics, the shape of the samples does
             not match the layer's input, or there are no samples.
         """
-        if self.mean is not None:
+        if self.input_mean is not None:
             raise ValueError(
                 f"layer {self.name!r} was constructed with mean and variance and "
                 "cannot be adapted"
@@ -166,10 +213,11 @@ class Normalization(Layer):
 
     def specs(self, shapes: Sequence[Shape]) -> tuple[WeightSpec, ...]:
         """Return weights for statistics that were not given; `count` is Keras's."""
-        if self.mean is not None:
+        lengths, kept = (0, *shapes[0]), self._kept(shapes[0])
+        self._lengths = tuple(n if i in kept else 1 for i, n in enumerate(lengths))
+        if self.input_mean is not None:
             return ()
-        lengths = (0, *shapes[0])
-        shape = tuple(lengths[axis] for axis in self._kept(shapes[0]))
+        shape = tuple(lengths[axis] for axis in kept)
         first: list[Initializer] = [Zeros(), Ones()]
         if self._statistics is not None:
             self._check(self._statistics, shape)
@@ -196,7 +244,7 @@ class Normalization(Layer):
         """Append the broadcast of a statistic to the shape of the input."""
         axes = self._kept(shape[1:])
         narrow = [n if i in axes else 1 for i, n in enumerate(shape)]
-        given = getattr(self, name)
+        given = getattr(self, self._kept_as[name])
         if given is None:
             tensor = scope.weights[name]
         else:

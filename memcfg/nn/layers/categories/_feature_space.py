@@ -568,7 +568,7 @@ def _read(layer: Any, column: np.ndarray) -> np.ndarray:
     if isinstance(layer, Rescaling):
         return (column * layer.scale + layer.offset).astype(np.float32)
     if isinstance(layer, Normalization):
-        given: Any = (layer.mean, layer.variance)
+        given: Any = (layer.input_mean, layer.input_variance)
         mean, variance = layer._statistics or given
         deviation = np.maximum(np.sqrt(variance), _EPSILON)
         numbers: np.ndarray = (column - mean) / deviation
