@@ -99,6 +99,11 @@ ATTRIBUTES: Mapping[str, Mapping[str, str]] = {
         "Model": {
             "add_metric": "pass metrics to compile",
             "compiled": "compile may be called again at any time",
+            "compiled_loss": "use compute_loss(x, y, y_pred), or loss",
+            "compiled_metrics": "use compute_metrics(x, y, y_pred), or metrics",
+            "compile_from_config get_compile_config": (
+                "save and load_model keep how a model was compiled"
+            ),
             "fit_generator": "fit takes generators",
             "evaluate_generator": "evaluate takes generators",
             "predict_generator": "predict takes generators",
@@ -207,6 +212,7 @@ _OTHERS = {
         "predict computes no gradients; ops.stop_gradient stops them in a function"
     ),
     "init": "use nn.initializers",
+    "__version__": "use memcfg.__version__",
     "DataLoader TensorDataset": "use memcfg.data.Dataset",
     "lr_scheduler": "use nn.optimizers.schedules",
     "Transformer TransformerEncoder TransformerEncoderLayer": (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from memcfg._missing import refuse
+from memcfg._missing import by_name, refuse
 from memcfg.nn._attributes import check_name, forget_names, next_number
 from memcfg.nn._batch_parts import is_keras_tensor, standardize_dtype
 
@@ -26,6 +26,19 @@ __all__ = [
 ]
 
 _EPSILON = 1e-7
+_OLDER = by_name(  # of Keras before 3
+    {
+        "get_value eval": "use variable.numpy()",
+        "set_value": "use variable.assign(value)",
+        "batch_get_value": "use model.get_weights()",
+        "batch_set_value": "use model.set_weights(values)",
+        "function": "use Model(inputs, outputs), which predicts, or memcfg.function",
+        "gradients": "use memcfg.GradientTape",
+        "placeholder": "use Input",
+        "int_shape": "use x.shape",
+        "learning_phase set_learning_phase": "give calls training=True or False",
+    }
+)
 
 
 def backend() -> str:
@@ -199,4 +212,5 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> NoReturn:
         check_name(name)
-        refuse(__name__, name, ": the functions of tensors are in nn.ops")
+        why = _OLDER.get(name, "the functions of tensors are in nn.ops")
+        refuse(__name__, name, f": {why}")

@@ -391,6 +391,7 @@ class TestWhatKerasUsersAskLayersFor:
         made = nn.Sequential([nn.Input((6,)), nn.Dense(3)])
         for owner, name, words in (
             (made, "predict_classes", "argmax"),
+            (made, "compiled_loss", r"use compute_loss\(x, y, y_pred\)"),
             (made.layers[0], "output_shape", "use layer.output.shape"),
             (nn.metrics.AUC(), "reset_states", "use reset_state"),
             (nn.Adam(), "minimize", "use apply in a function"),

@@ -110,6 +110,7 @@ def test_settings_are_those_that_compute():
     ("module", "name", "told"),
     [
         ("backend", "mean", "nn.ops"),
+        ("backend", "get_value", "numpy"),
         ("config", "set_backend", "one backend"),
         ("config", "enable_flash_attention", "same way"),
         ("config", "disable_traceback_filtering", "whole traceback"),
