@@ -137,9 +137,10 @@ def check_file_name(path: str | os.PathLike[str]) -> None:
     stem, suffix = os.path.splitext(os.fsdecode(os.fspath(path)))
     other = _SUFFIXES.get(suffix.lower())
     if other is not None:
+        keras = f", or for Keras as {stem + '.weights.h5'!r}" * (suffix == ".h5")
         raise ValueError(
             f"weights are saved as safetensors, but {suffix!r} means {other}: save "
-            f"them as {stem + '.safetensors'!r}"
+            f"them as {stem + '.safetensors'!r}{keras}"
         )
 
 

@@ -272,6 +272,8 @@ def test_a_name_of_another_format_is_refused(tmp_path, suffix):
     path = tmp_path / f"x.weights{suffix}"
     with pytest.raises(ValueError, match=r"save them as '.*x\.weights\.safetensors'"):
         dense().save_weights(path)
+    with pytest.raises(ValueError, match=r"or for Keras as '.*x\.weights\.h5'"):
+        dense().save_weights(tmp_path / "x.h5")
     assert list(tmp_path.iterdir()) == []
     for name in ("x.weights.safetensors", "x", "x.weights", "x.bin", ".h5"):
         dense().save_weights(tmp_path / name)
