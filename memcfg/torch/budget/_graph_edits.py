@@ -121,6 +121,7 @@ def _can_be_laid_out(gradient: fx.Node, leaf: object) -> bool:
     value = gradient.meta.get("val")
     return (
         isinstance(value, torch.Tensor)
+        and value.layout is torch.strided  # others are refused later
         and ELSEWHERE not in gradient.meta
         and not _is_symbolic(value)
         and isinstance(leaf, torch.nn.Parameter)
