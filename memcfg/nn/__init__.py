@@ -227,6 +227,11 @@ from memcfg.nn.optimizers import (
     RMSprop,
 )
 from memcfg.nn.regularizers import Regularizer
+from memcfg.nn.training.alternatives._largest_batches import (
+    LargestBatch,
+    LargestBatches,
+)
+from memcfg.nn.training.alternatives._memory_estimate import Estimate, Lever
 
 FloatDTypePolicy = DTypePolicy
 
@@ -294,6 +299,7 @@ __all__ = [
     "Dropout",
     "EinsumDense",
     "Embedding",
+    "Estimate",
     "Flatten",
     "FloatDTypePolicy",
     "GRUCell",
@@ -329,11 +335,14 @@ __all__ = [
     "LSTMCell",
     "Lamb",
     "Lambda",
+    "LargestBatch",
+    "LargestBatches",
     "Layer",
     "LayerNormalization",
     "LeakyReLU",
     "LecunNormal",
     "LecunUniform",
+    "Lever",
     "Lion",
     "LocalResponseNormalization",
     "Loss",
