@@ -292,8 +292,9 @@ def set_memory_limit(device: AnyDevice, limit: int | str | None) -> int | None:
     Notes
     -----
     Memory that a higher limit adds is allocated as needed, even without growth; a lower
-    limit releases free memory above it. Existing plans are kept: a model plans when it
-    is compiled or first sees a batch size.
+    limit releases free memory above it. Existing plans are kept, unless a lower limit
+    needs the memory of a model: between two steps, for which another thread waits, it
+    is planned again in less.
     """
     # Before anything is made; a warning names the line that calls.
     limit_from_bytes(limit, total_bytes=MAX_BYTES, stacklevel=2)

@@ -286,7 +286,8 @@ def _warn_of_much(made: Made, nbytes: int) -> None:
 @contextmanager
 def _limited(made: Made, key: object, nbytes: int) -> Iterator[None]:
     """Add a bound to a device."""
-    with registry.lock:
+
+    def enter() -> None:
         registry.settle(made)
         if not (made.budgets or made.shares):
             made.own_limit = made.device.pool.limit
@@ -296,6 +297,8 @@ def _limited(made: Made, key: object, nbytes: int) -> Iterator[None]:
         except BaseException:
             del made.budgets[key]
             raise
+
+    registry.changed(made, enter)
     try:
         yield
     finally:
@@ -307,17 +310,18 @@ def _limited(made: Made, key: object, nbytes: int) -> Iterator[None]:
 
 def _lend(parent: Made, nbytes: int) -> Made:
     """Make a device with a part of another's limit."""
-    with registry.lock:
+    memory = MemorySpec(nbytes, growth=True)
+    made = Made(
+        LogicalDevice(registry.next_name(parent.logical.device_type), "CPU"),
+        replace(parent.specification, memory=memory),
+        parent.hardware,
+    )
+    made.own_limit, made.is_share = nbytes, True
+
+    def lend() -> None:
         registry.settle(parent)
         total = parent.total_bytes
         assert total is not None  # a budget is on
-        memory = MemorySpec(nbytes, growth=True)
-        made = Made(
-            LogicalDevice(registry.next_name(parent.logical.device_type), "CPU"),
-            replace(parent.specification, memory=memory),
-            parent.hardware,
-        )
-        made.own_limit, made.is_share = nbytes, True
         left = total - parent.lent_bytes
         if nbytes > left - LEAST_BESIDE_SHARES:
             raise _refusal(parent, nbytes, left)
@@ -329,7 +333,9 @@ def _lend(parent: Made, nbytes: int) -> Made:
             raise _refusal(parent, nbytes, left) from error
         made.apply_limit()
         registry.shares.append(made)
-        return made
+
+    registry.changed(parent, lend)
+    return made
 
 
 def _refusal(parent: Made, nbytes: int, left: int) -> ResourceExhaustedError:

@@ -4,7 +4,9 @@ Before the first use it holds only settings. The first call that needs a device 
 all of them; from then on only limits may change, and the tiers of devices without
 memory in use. GPUs are detected only when more than a CPU is requested, since that
 initializes CUDA, which processes that fork may want to avoid. One re-entrant lock
-guards the registry; a setter holds it from its check to its change.
+guards the registry; a setter holds it from its check to its change. A limit of a device
+or a budget for which models have to give memory is refused with it first; they are
+asked without it, and then the setter checks again.
 
 See docs/decisions/0011-config-follows-tensorflow.md.
 """
@@ -16,7 +18,8 @@ import os
 import threading
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
 from memcfg._cached import cached_property
 from memcfg._core import (
@@ -27,7 +30,7 @@ from memcfg._core import (
     set_spill_everything,
 )
 from memcfg._core._environment import host as process_memory
-from memcfg._core._holders import margin_of
+from memcfg._core._holders import margin_of, sparing_models
 from memcfg._core.engine import drop_ended
 from memcfg.config._specify import (
     Bounds,
@@ -54,11 +57,15 @@ from memcfg.memory.live._reporter import reporter
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     from memcfg.devices import Device, Hardware, Spill
 
 LEAST_BESIDE_SHARES = 64  # bytes that shares leave to the rest
+
+_LEAST_GIVEN = 4096  # bytes that are asked for where less is missing
+
+_T = TypeVar("_T")
 
 
 @dataclass
@@ -93,6 +100,7 @@ class Made:
         self.own_limit: int | None = None  # without budgets and shares
         self.budgets: dict[object, int] = {}  # bytes of each entered budget
         self.shares: dict[Made, int] = {}  # bytes that other devices have of the limit
+        self.short_bytes = 0  # that were in use above the limit which was refused last
         self.is_share = self.ended = False
         if hardware.space != "device" or not specification.memory.growth:
             _ = self.device
@@ -142,17 +150,26 @@ class Made:
         """
         pool, limit = self.device.pool, self.total_bytes
         if limit is None or not self.shares:
-            pool.set_limit(limit)
+            self._set_limit(limit)
         elif limit <= self.lent_bytes:
             raise self._refusal_beside_shares(limit)
         else:
             total, limit = limit, limit - self.lent_bytes
             try:
-                pool.set_limit(limit)
+                self._set_limit(limit)
             except ResourceExhaustedError as error:
                 raise self._refusal_beside_shares(total) from error
         margin = 0 if limit is None or not self.is_budgeted else margin_of(limit)
         pool.holders.margin_bytes = margin
+
+    def _set_limit(self, limit: int | None) -> None:
+        """Set the limit of the pool, or note how many bytes are missing."""
+        try:
+            self.device.pool.set_limit(limit)
+        except ResourceExhaustedError as error:
+            short = error.in_use_bytes - (limit or 0)
+            self.short_bytes = max(short, _LEAST_GIVEN)
+            raise
 
     def _refusal_beside_shares(self, limit: int) -> ResourceExhaustedError:
         """Return the error of a limit that leaves too little next to the shares."""
@@ -320,35 +337,56 @@ class Registry:
         """The memory of this machine in bytes."""
         return next(iter(self.machine("CPU").values())).memory_bytes
 
+    def changed(self, made: Made, change: Callable[[], _T]) -> _T:
+        """Call what may lower the limit of a device, with the lock.
+
+        Models give their memory without it, and what changes the limit is called again.
+        They may be amid a step, which may be long and look for a device.
+        """
+        while True:
+            with self.lock, sparing_models():
+                made.short_bytes = 0
+                try:
+                    return change()
+                except ResourceExhaustedError as error:
+                    refusal, short = error, made.short_bytes
+            try:
+                if not short or not made.device.pool.holders.give_back(short):
+                    raise refusal
+            finally:
+                del refusal  # its traceback has this frame
+
     def set_limit(self, made: Made, limit_bytes: int | None) -> int | None:
         """Change the limit of a device, None to the maximum; return the one before."""
-        with self.lock:
-            if made.is_budgeted:
-                raise RuntimeError(
-                    f"the limit of {made.logical.name} is that of a budget, until its "
-                    "block ends: enter a smaller budget inside, or set the limit before"
-                )
-            physical, memory = made.specification.physical, made.specification.memory
-            bounds = Bounds.of(physical, made.hardware, self._overrides)
-            others = [
-                MemorySpec(other.limit_bytes, other.specification.memory.growth)
-                for other in self._made or ()
-                if other.specification.physical == physical and other is not made
-            ]
-            if limit_bytes is None:
-                limit_bytes = bounds.max_limit(memory.growth, others)
-            bounds.check([MemorySpec(limit_bytes, memory.growth), *others])
-            bounds.warn_of_much([limit_bytes])
-            self.settle(made)
-            own = made.own_limit
-            before = own if made.shares else made.limit_bytes
-            made.own_limit = limit_bytes
-            try:
-                made.apply_limit()
-            except BaseException:
-                made.own_limit = own
-                raise
-            return before
+        return self.changed(made, partial(self._set_limit, made, limit_bytes))
+
+    def _set_limit(self, made: Made, limit_bytes: int | None) -> int | None:
+        if made.is_budgeted:
+            raise RuntimeError(
+                f"the limit of {made.logical.name} is that of a budget, until its "
+                "block ends: enter a smaller budget inside, or set the limit before"
+            )
+        physical, memory = made.specification.physical, made.specification.memory
+        bounds = Bounds.of(physical, made.hardware, self._overrides)
+        others = [
+            MemorySpec(other.limit_bytes, other.specification.memory.growth)
+            for other in self._made or ()
+            if other.specification.physical == physical and other is not made
+        ]
+        if limit_bytes is None:
+            limit_bytes = bounds.max_limit(memory.growth, others)
+        bounds.check([MemorySpec(limit_bytes, memory.growth), *others])
+        bounds.warn_of_much([limit_bytes])
+        self.settle(made)
+        own = made.own_limit
+        before = own if made.shares else made.limit_bytes
+        made.own_limit = limit_bytes
+        try:
+            made.apply_limit()
+        except BaseException:
+            made.own_limit = own
+            raise
+        return before
 
     def settle(self, made: Made) -> None:
         """Take back the bytes that ended shares of a device no longer hold."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
+import time
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -280,6 +283,42 @@ def test_a_lower_limit_amid_fit_has_the_model_planned_again(pool):
     assert pool.limit == least
     assert model.memory_plan.peak_bytes <= least
     assert bits(weights) == bits(expected)
+
+
+@pytest.mark.parametrize("by_budget", [False, True])
+def test_devices_can_be_looked_up_while_a_lower_limit_waits_for_a_model(
+    pool, by_budget
+):
+    """Also by the model, amid a load that the limit waits for."""
+
+    def looking(graph, limit_bytes=None):
+        if armed:
+            armed.clear()
+            amid.set()
+            end = time.monotonic() + 60
+            while not model._session.lock.waiting and time.monotonic() < end:
+                time.sleep(0.001)
+            waited.append(model._session.lock.waiting)
+            found.append(mc.config.logical_device("CPU:0"))
+        return mc.plan.auto()(graph, limit_bytes)
+
+    armed, waited, found, amid = [], [], [], threading.Event()
+    model = made(memory=looking)
+    once, least = lossless(model)
+    limit = (once + least) // 2 // 4096 * 4096
+    model.train_on_batch(X[:SIZE], Y[:SIZE])
+    armed.append(True)
+    with ThreadPoolExecutor(1) as threads, contextlib.ExitStack() as stack:
+        step = threads.submit(model.train_on_batch, X[:9], Y[:9])
+        assert amid.wait(60)
+        if by_budget:
+            stack.enter_context(mc.budget(limit))
+        else:
+            mc.config.set_memory_limit("CPU:0", limit)
+        step.result(60)
+        assert waited == [1]
+        assert model._session.executor.nbytes <= pool.limit == limit < once
+    assert found == [mc.config.logical_device("CPU:0")]
 
 
 def test_arrays_of_numpy_take_it_under_a_budget():
