@@ -180,10 +180,11 @@ def test_nothing_works_before_compile():
         lambda: model.train_on_batch(X, Y),
         lambda: model.test_on_batch(X, Y),
         lambda: model.plan(4),
-        lambda: model.optimizer,
     ):
         with pytest.raises(RuntimeError, match=r"call compile\(optimizer, loss\)"):
             call()
+    with pytest.raises(AttributeError, match=r"call compile\(optimizer, loss\)"):
+        _ = model.optimizer
 
 
 @pytest.mark.parametrize(
