@@ -5,8 +5,8 @@
     python tests/native/select_tests.py digests            what the record would be
 
 Prints a path a line: tests, then sources of the core. A test depends on what it
-includes, on the sources whose headers those are, and so on; a source that has no header
-registers itself, and belongs to whoever includes the registry. The record, passed.json,
+includes, on the sources whose headers those are, and so on; a source that registers
+itself belongs to whoever includes the registry. The record, passed.json,
 holds a hash of each test with all that it depends on: files, run.sh, the version of
 the compiler (CXX) and CXXFLAGS.
 """
@@ -30,6 +30,7 @@ RECORD = HERE / "passed.json"
 FOLDERS = (NATIVE / "include", NATIVE / "src", HERE)
 INCLUDE = re.compile(r'^#include "(.+)"$', re.MULTILINE)
 REGISTRIES = {"function_kernel.hpp": "kernels", "codec.hpp": "codecs"}
+REGISTERS = re.compile(r"^const (KernelType|CodecEntry) ", re.MULTILINE)
 
 
 @cache
@@ -53,14 +54,12 @@ def sources() -> dict[str, list[Path]]:
 
 
 @cache
-def without_header(folder: str) -> list[Path]:
+def registered(folder: str) -> list[Path]:
     """Return the sources of a folder that register themselves."""
-    headers = {path.name for path in NATIVE.glob("**/*.hpp")}
     return [
         path
-        for name, paths in sources().items()
-        for path in paths
-        if name not in headers and path.parent.name == folder
+        for path in sorted((NATIVE / "src" / folder).glob("*.cpp"))
+        if REGISTERS.search(path.read_text(encoding="utf-8"))
     ]
 
 
@@ -76,7 +75,7 @@ def needed(test: Path) -> set[Path]:
         waiting += included(path)
         waiting += sources().get(path.name, [])
         if path.name in REGISTRIES:
-            waiting += without_header(REGISTRIES[path.name])
+            waiting += registered(REGISTRIES[path.name])
     return found
 
 
