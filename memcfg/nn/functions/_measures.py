@@ -94,8 +94,8 @@ def measure(metric: Metric, tensors: Sequence[SymbolicTensor]) -> None:
         raise TypeError(
             f"{type(metric).__name__}.update_state takes arrays, or tensors of a "
             "function that memcfg.function or Model.train_step traces, or of the "
-            "`call` of a Model of your own: the `call` of a layer returns what is to "
-            "be measured there"
+            "`call` of a Model of your own; in the `call` of a layer, return the "
+            "tensor, and measure it there"
         )
     recording.measured.append((metric, tuple(tensors)))
 

@@ -1518,13 +1518,9 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
             raise ValueError(
                 f"layer {self.name!r} has no weights yet: call it, or build its model"
             )
+        dtypes = (each.dtype for each in own)
         try:
-            dtypes = [each.dtype for each in own]
-            dtypes += ["float32"] * (len(weights) - len(own))
-            arrays = [
-                as_weight(each, dtype)
-                for each, dtype in zip(weights, dtypes, strict=False)
-            ]
+            arrays = [as_weight(each, next(dtypes, "float32")) for each in weights]
         except (TypeError, ValueError) as error:
             raise ValueError(
                 f"layer {self.name!r}: weights must be a list of arrays of numbers, "
