@@ -2828,12 +2828,13 @@ class Model(FixedAttributes, Configured):
         """The metrics that steps of one's own update, which begin anew each epoch.
 
         They are the mean loss, named ``"loss"``, and the metrics of `compile`, if it
-        has a loss, and metrics that are attributes of the model. A subclass may
-        override it.
+        has a loss, and metrics that are attributes of the model and of its layers. A
+        subclass may override it.
         """
         own = self._own_steps()
         given = [] if own is None else own.compiled_metrics()
-        return [*given, *self._held_metrics()]
+        inner = (metric for layer in self._stacked() for metric in layer.metrics)
+        return [*given, *self._held_metrics(), *inner]
 
     def _held_metrics(self) -> list[Any]:
         """Return the metrics that are attributes, also in lists, tuples and dicts."""
@@ -3023,9 +3024,9 @@ class Model(FixedAttributes, Configured):
     def _is_stepped(self, compiled: CompileConfig) -> bool:
         """Return whether steps are functions, and not those of a `Session`.
 
-        So are those of a subclass or with a metric of the user's, those of a model with
-        a `call` of its own that holds metrics, which it may update, and those of a
-        model whose only losses are of `add_loss`.
+        So are those of a subclass or with a metric of the user's, those of a model
+        whose `call`, or whose layers, hold metrics, which they may update, and those of
+        a model whose only losses are of `add_loss`.
         """
         if self._has_own_steps or compiled.goals.updates_itself or self._measures:
             return True
@@ -3330,7 +3331,9 @@ class Model(FixedAttributes, Configured):
         """Return outputs of `call` and added losses; None for `training`: no mode."""
         options = {} if training is None else {"training": training}
         refused = "in the `call` of a model: assign it in that of a layer"
-        with calling(training, starts, refused, measures=self._measures) as added:
+        with calling(
+            training, starts, refused, measures=self._measures_itself
+        ) as added:
             outputs = self.call(inputs, **options)
         if added.measured:
             self._calls_whole = True
@@ -3340,6 +3343,14 @@ class Model(FixedAttributes, Configured):
 
     @property
     def _measures(self) -> bool:
+        """Whether `call` of the model, if it is a user's, or of a layer has metrics."""
+        network = self._parts.network
+        if self._measures_itself or (network is not None and network.measures):
+            return True
+        return network is None and any(each.metrics for each in self._stacked())
+
+    @property
+    def _measures_itself(self) -> bool:
         """Whether a user's class says what the model computes, and holds metrics."""
         return self._calls_itself and bool(self._held_metrics())
 

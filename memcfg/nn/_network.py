@@ -31,6 +31,7 @@ from memcfg.nn.layers._layer import (
     first_value,
     input_layer,
     lines_of,
+    may_measure,
     repeated,
     settled,
     show_shape,
@@ -179,6 +180,11 @@ class Network:
         """Where the program makes each layer, by the layer's path."""
         return lines_of(self.layers)
 
+    @cached_property
+    def measures(self) -> bool:
+        """Whether calls of the layers may update metrics."""
+        return any(may_measure(layer) for layer in self.layers)
+
     def with_loss(self, loss: SymbolicTensor) -> Network:
         """Return the network whose loss has one more term."""
         structures = self.takes, self.gives
@@ -208,7 +214,7 @@ class Network:
         """Return the network with the weights that layers, its own or these, have."""
         result = object.__new__(Network)
         vars(result).update(vars(self))
-        for cached in ("_at", "lines"):  # of the layers as they were
+        for cached in ("_at", "lines", "measures"):  # of the layers as they were
             vars(result).pop(cached, None)
         if layers is not None:
             result.layers = tuple(layers)

@@ -284,6 +284,10 @@ class _OfMetric(Layer):
     def _called(self) -> str:
         return self.metric.name
 
+    def _is_whole(self, operands: Sequence[SymbolicTensor]) -> bool:
+        del operands
+        return True  # sums over the batch
+
     def trace(self, scope: Scope, inputs: Sequence[int]) -> tuple[int, ...]:
         """Append the ops of the metric."""
         return self.metric._trace_sums(scope, inputs)
@@ -346,6 +350,11 @@ class _Held(Layer):
     """Holds the variables of a metric as weights."""
 
     __slots__ = ("kept",)
+
+    _not_held: ClassVar[str] = (
+        "which has the variables of a metric of your own: update it in train_step, or "
+        "in the `call` of a model that has the metric as an attribute"
+    )
 
     def __init__(self) -> None:
         super().__init__(trainable=False)
@@ -593,7 +602,8 @@ class Metric(FixedAttributes, Configured):
         """Add a batch to the metric, for loops of your own.
 
         A model's `fit` and `evaluate` have sums of their own. In a function, the batch
-        is added when the function has run.
+        is added when the function has run, and in the `call` of a layer when a step, a
+        function or a call on arrays has run it.
 
         Parameters
         ----------
@@ -828,6 +838,9 @@ class Metric(FixedAttributes, Configured):
                 f"the loss reads {builder.dtype(y_true)} of shape {(None, *shape[1:])} "
                 f"for an output of shape {(None, *of[1:])}"
             )
+
+
+Layer.metric_type = Metric  # layers know the metrics that they hold
 
 
 class _Plain(Metric):

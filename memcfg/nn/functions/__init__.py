@@ -14,7 +14,7 @@ from memcfg.nn.functions._derivatives import (
 from memcfg.nn.functions._eager_tape import active_tape
 from memcfg.nn.functions._function import Function, function
 from memcfg.nn.functions._losses import adds_losses, keep_loss, losses_of
-from memcfg.nn.functions._measures import measure, result_of
+from memcfg.nn.functions._measures import measure, note_call, result_of
 from memcfg.nn.functions._of_number import OfNumber
 from memcfg.nn.functions._own_steps import OwnSteps
 from memcfg.nn.functions._recorder import current
@@ -42,6 +42,7 @@ class _Functions:
         self.keep_loss = keep_loss
         self.losses_of = losses_of
         self.measure = measure
+        self.note_call = note_call
         self.own_steps = OwnSteps
         self.result_of = result_of
         self.update_at_once = update_at_once

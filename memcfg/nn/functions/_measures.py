@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import operator
 from numbers import Real
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 import numpy as np
 
 from memcfg.nn.functions._recorder import current
+from memcfg.nn.layers._layer import Layer, Node, current_call, sums_of_call
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from memcfg.nn.layers._layer import SymbolicTensor
+    from memcfg.nn.layers._layer import Scope, SymbolicTensor
     from memcfg.nn.metrics import Metric
 
-__all__ = ["MetricResult", "measure", "result_of"]
+__all__ = ["MetricResult", "measure", "note_call", "result_of"]
 
 
 class MetricResult:
@@ -88,16 +89,54 @@ def _divided(a: float, b: float) -> float:
 
 
 def measure(metric: Metric, tensors: Sequence[SymbolicTensor]) -> None:
-    """Have the numbers of a metric added when the function that is traced has run."""
-    recording = current()
-    if recording is None or not all(each.whole for each in tensors):
+    """Have the numbers of a metric added when the function that is traced has run.
+
+    In the `call` of a layer, they are added where a function calls the layer.
+    """
+    call, recording = current_call(), current()
+    operands = [each for tensor in tensors for each in tensor.node.inputs]
+    if call is not None and not call.refused:
+        call.sums.append((metric, tuple(tensors)))
+        return
+    if call is not None or recording is None or not all(x.whole for x in operands):
         raise TypeError(
             f"{type(metric).__name__}.update_state takes arrays, or tensors of a "
             "function that memcfg.function or Model.train_step traces, or of the "
-            "`call` of a Model of your own; in the `call` of a layer, return the "
-            "tensor, and measure it there"
+            "`call` of a layer, or of a model of your own that has the metric as an "
+            "attribute"
         )
     recording.measured.append((metric, tuple(tensors)))
+
+
+class SumsOfCall(Layer):
+    """The numbers that a call of a layer adds to metrics; it is made for one node."""
+
+    __slots__ = ("node",)
+
+    arity: ClassVar[int | None] = None
+
+    def __init__(self, call: Node) -> None:
+        super().__init__()
+        self.node = call
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> list[int]:
+        """Return the numbers; inputs are the results of the call."""
+        del inputs
+        return [each for _, several in scope.sums_of(self.node) for each in several]
+
+
+def note_call(node: Node) -> None:
+    """Have what a call in a function adds to metrics added when it has run."""
+    recording = current()
+    if recording is None or current_call() is not None:
+        return
+    found = sums_of_call(node)
+    if not found:
+        return
+    results = [(shape, "float32") for _, shapes in found for shape in shapes]
+    made = iter(Node(SumsOfCall(node), node.outputs, results, whole=True).outputs)
+    for metric, shapes in found:
+        recording.measured.append((metric, tuple(next(made) for _ in shapes)))
 
 
 def result_of(metric: Metric) -> Any:

@@ -90,6 +90,7 @@ __all__ = [
     "first_value",
     "inner_layers",
     "is_whole",
+    "may_measure",
     "members",
     "next_order",
     "of_any_length",
@@ -98,6 +99,7 @@ __all__ = [
     "settled",
     "show_shape",
     "start_of",
+    "sums_of_call",
     "trace_call",
     "trace_function",
     "trace_whole",
@@ -595,6 +597,8 @@ class Node(FixedAttributes):
             self.alike.setdefault(self.lengths, self)
         if results and listed:  # the node of a weight has none
             layer._calls.append(weakref.ref(self))
+            if whole and inputs:
+                Variable.functions.note_call(self)
 
     @property
     def training(self) -> bool | None:
@@ -747,6 +751,9 @@ class Scope:
     # Activities with their regularizers, and losses of `add_loss` with None.
     penalties: list[tuple[Any, int]] = field(default_factory=list)
     spans: dict[Node, slice] = field(default_factory=dict)  # of penalties, by call
+    # Metrics with the numbers that calls of layers add to them, in order.
+    sums: list[tuple[Any, tuple[int, ...]]] = field(default_factory=list)
+    summed: dict[Node, slice] = field(default_factory=dict)  # of sums, by call
     # weights by name that layers replace in training; None: they cannot
     rewritten: dict[str, int] | None = None
     # values to move by a momentum or, with None, to assign at the end of the step
@@ -840,6 +847,10 @@ class Scope:
         self.moving.append((weight, value, None))
         self.newest[f"{self.name}/{weight}"] = value
 
+    def sums_of(self, node: Node) -> Sequence[tuple[Any, tuple[int, ...]]]:
+        """Return the metrics that a call before updates, with the numbers to add."""
+        return self.sums[self.summed.get(node, slice(0))]
+
     def read(self, weight: str) -> int:
         """Return a weight, or what an earlier call of its layer assigns to it."""
         return self.newest.get(f"{self.name}/{weight}", self.weights[weight])
@@ -857,10 +868,12 @@ class Scope:
                 # Operators and ops see no masks and drop them, as in Keras 3.
                 passed = () if node.in_operation else node.inputs
                 inner.masks = [masks.get(tensor) for tensor in passed]
-                begin = len(self.penalties)
+                begin, first = len(self.penalties), len(self.sums)
                 made = inner.run(node.layer, [values[each] for each in node.inputs])
                 if len(self.penalties) > begin:
                     self.spans[node] = slice(begin, len(self.penalties))
+                if len(self.sums) > first:
+                    self.summed[node] = slice(first, len(self.sums))
                 several = [made] if isinstance(made, int) else made
                 values |= zip(node.outputs, several, strict=True)
                 if isinstance(node.layer, Assignment):  # what later calls read
@@ -1074,6 +1087,10 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
     # Whether the first input's mask applies to the result, unless `trace` sets one.
     supports_masking: ClassVar[bool] = False
     _moving: ClassVar[tuple[str, ...]] = ()  # weights that its calls move
+    # What to do where the `call` of a layer that does not hold it reads a weight.
+    _not_held: ClassVar[str] = (
+        "which is not an attribute: set self.layer = ... in the constructor"
+    )
     takes_mask: ClassVar[bool] = False  # whether a call may be given a mask
     # Arguments of a call after its inputs, in Keras's order.
     _after_inputs: ClassVar[tuple[str, ...]] = ()
@@ -1480,6 +1497,22 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
                 variable.assign(value)
         return (result, after, *added)
 
+    # The class of metrics; the module `metrics`, which imports this one, sets it.
+    metric_type: ClassVar[Any] = ()
+
+    @property
+    def metrics(self) -> list[Any]:
+        """The metrics that are attributes, also in lists and dicts, and inner layers'.
+
+        `call` may update them. A model with such a layer resets them before each epoch
+        and has their results in its logs.
+        """
+        result: list[Any] = []
+        for _, layer in self._leaves():
+            held = list(getattr(layer, "__dict__", {}).values())
+            pattern(held, result, self.metric_type)
+        return result
+
     def count_params(self) -> int:
         """Return the number of parameters.
 
@@ -1863,12 +1896,14 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
                     f"or several symbolic tensors, got {made!r}"
                 )
             check_ends(ends, starts, f"layer {self.name!r}")
-            losses, assigned = added.losses, added.assigned
+            losses, assigned, sums = added.losses, added.assigned, added.sums
             # An assignment that another one replaces may be what lies between reads.
-            calls = calls_to([*ends, *losses, *(each for _, each in added.assignments)])
+            effects = [each for _, each in added.assignments]
+            effects += [each for _, several in sums for each in several]
+            calls = calls_to([*ends, *losses, *effects])
             reads = self._read_in(calls, [*ends, *assigned])
             made_inner = _Inner(
-                tuple(starts), calls, ends, structure, losses, assigned, reads
+                tuple(starts), calls, ends, structure, losses, assigned, reads, sums
             )
             self._check_inner(made_inner)
             self._keep_inner(key, made_inner)
@@ -1887,8 +1922,7 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
                 if each.layer not in paths:
                     raise ValueError(
                         f"layer {self.name!r} ({type(self).__name__}) reads a weight "
-                        f"of {each.layer.name!r}, which is not an attribute: set "
-                        "self.layer = ... in the constructor"
+                        f"of {each.layer.name!r}, {each.layer._not_held}"
                     )
                 result.append((each, f"{paths[each.layer]}{each.spec.name}"))
         return result
@@ -2007,6 +2041,10 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         scope.trace(inner.nodes, values, masks)
         if method == "call":
             scope.penalties += [(None, values[each]) for each in inner.losses]
+            scope.sums += [
+                (metric, tuple(values[each] for each in several))
+                for metric, several in inner.sums
+            ]
             names = dict(inner.reads)
             for weight, each in inner.assigned.items():
                 scope.assign(names.get(weight, weight.spec.name), values[each])
@@ -2766,6 +2804,8 @@ class _Inner(NamedTuple):
     losses: Sequence[SymbolicTensor]
     assigned: Mapping[WeightTensor, SymbolicTensor]  # the last values
     reads: Sequence[tuple[WeightTensor, str]]  # weights of inner layers, by name
+    # Metrics, with the numbers that it adds to them.
+    sums: Sequence[tuple[Any, Sequence[SymbolicTensor]]]
 
 
 class _Call(NamedTuple):
@@ -2776,7 +2816,9 @@ class _Call(NamedTuple):
     assignments: list[tuple[WeightTensor, SymbolicTensor]]
     symbols: dict[Variable, WeightTensor]
     refused: str  # why it may not assign weights; empty if it may
-    measured: list[SymbolicTensor] | None  # by which it updates metrics, if it may
+    measured: list[SymbolicTensor] | None  # by which a model's updates metrics
+    # Metrics that a layer's updates, with the numbers to add.
+    sums: list[tuple[Any, Sequence[SymbolicTensor]]]
 
     def symbol(self, variable: Variable) -> WeightTensor:
         """Return the one tensor of a weight."""
@@ -2826,7 +2868,7 @@ def calling(
     measures: bool = False,
 ) -> Iterator[_Call]:
     """Run a `call` in a mode; yield the losses and assignments that it adds."""
-    call = _Call(starts, [], [], {}, refused, [] if measures else None)
+    call = _Call(starts, [], [], {}, refused, [] if measures else None, [])
     mode, token = call_mode.set(training), _call.set(call)
     try:
         yield call
@@ -2942,6 +2984,50 @@ def lines_of(layers: Iterable[Layer]) -> dict[str, str]:
         for path, leaf in layer._leaves()
         if leaf._line
     }
+
+
+def sums_of_call(node: Node) -> list[tuple[Any, list[Shape]]]:
+    """Return the metrics that a call without a batch updates, by tracing it.
+
+    With each are the shapes of the numbers that are added to it.
+    """
+    layer, builder = node.layer, Builder("metrics")
+    if not may_measure(layer):
+        return []
+
+    def tensor(name: str, shape: Shape, dtype: str) -> int:
+        return builder.tensor(name, shape, dtype, "input")
+
+    weights = {
+        name: tensor(name, spec.shape, spec.dtype)
+        for path, leaf in layer._leaves()
+        for spec in leaf._weight_specs or ()
+        for name in [f"{layer.name}/{path}{spec.name}"]
+    }
+    inputs = dict.fromkeys(node.inputs)
+    values = {
+        each: tensor(f"input {i}", each.whole_shape, each.sample_dtype)
+        for i, each in enumerate(inputs)
+    }
+    steps = _steps_of_masks([*inputs]) if layer._reads_masks() else ()
+    masks: dict[SymbolicTensor, int | None] = {
+        each: tensor(f"mask {i}", (each.whole_shape[0], length), "float32")
+        for i, (each, length) in enumerate(zip(inputs, steps, strict=False))
+        if length
+    }
+    step = functools.cache(lambda: tensor("the number of the step", (), "int64"))
+    scope = Scope(builder, "", weights, training=False, step=step)
+    scope.trace([node], values, masks)
+    return [(metric, [*map(builder.shape, several)]) for metric, several in scope.sums]
+
+
+def may_measure(layer: Layer) -> bool:
+    """Return whether a call of a layer may update metrics, which it holds or not."""
+    return bool(layer.metrics) or any(
+        bool(getattr(each, "sums", ()))
+        for _, leaf in layer._leaves()
+        for each in leaf._inner.values()
+    )
 
 
 def inner_layers(layer: Layer) -> list[Layer]:

@@ -623,7 +623,7 @@ class MaskOf(Layer):
             for spec in self.layer.weight_specs or self.layer.specs(shapes)
         }
         masks = [None if place is None else inputs[place] for place in self.places]
-        inner = replace(scope, weights=weights, masks=masks, penalties=[])
+        inner = replace(scope, weights=weights, masks=masks, penalties=[], sums=[])
         inner.run(self.layer, inputs[:count])
         return inner.mask if inner.mask is None or isinstance(inner.mask, int) else None
 

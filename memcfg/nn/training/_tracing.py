@@ -522,6 +522,12 @@ class _Trace:
         values = dict(self.xs) | network.values_of_reads(scope.weights)
         masks: dict[SymbolicTensor, int | None] = {}
         scope.trace(network.nodes, values, masks)
+        if scope.sums and self.key.kind != "predict":
+            metric, _ = scope.sums[0]
+            raise ValueError(
+                f"a layer updates the metric {metric.name!r}, which is no attribute of "
+                "it or of an inner layer: set self.metric = ... in the constructor"
+            )
         self.masks = [self._float32(masks.get(tensor)) for tensor in network.outputs]
         self.moves = [
             (network.aliases.get(name, name), value, momentum)
