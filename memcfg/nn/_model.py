@@ -3344,10 +3344,10 @@ class Model(FixedAttributes, Configured):
     @property
     def _measures(self) -> bool:
         """Whether `call` of the model, if it is a user's, or of a layer has metrics."""
-        network = self._parts.network
-        if self._measures_itself or (network is not None and network.measures):
-            return True
-        return network is None and any(each.metrics for each in self._stacked())
+        network = self._parts.network  # a call of Python less in each step
+        if network is None:
+            return any(x.metrics for x in self._stacked()) or self._measures_itself
+        return network.measures or (self._calls_itself and self._measures_itself)
 
     @property
     def _measures_itself(self) -> bool:
