@@ -48,6 +48,19 @@ VALUES = (
     ("use_multiprocessing", {"PyDataset", "Sequence"}, True, "threads only"),
 )
 
+# How values are read, in words.
+VALUED = (
+    "Layers, models, ops and losses that are called on arrays return arrays of NumPy, "
+    "and `metric.result()` is a number. `keras.ops.convert_to_numpy(x)`, "
+    "`np.asarray(x)` and `float(x)` read them as in programs for all of Keras's "
+    "backends. TensorFlow's `x.numpy()` is a method of weights, of what is computed "
+    "while a `GradientTape` records, and of gradients. Other results have no such "
+    "method, like arrays of JAX: with a subclass of NumPy's arrays that has it, "
+    "whatever a program computes from a result would be of that class.",
+    "Tensors in a function, a step or a `call` have no values: return what is to be "
+    "read.",
+)
+
 
 def different(room, name, kind):
     """The rows of `VALUES` that a class or function is in."""
@@ -135,7 +148,7 @@ def page():
         ),
         "",
         textwrap.fill(
-            "Sections: [methods](#methods), "
+            "Sections: [values](#values), [methods](#methods), "
             "[unsupported arguments](#unsupported-arguments), "
             + ", ".join(
                 f"[{room or 'keras'}](#{(room or 'keras').replace('.', '')})"
@@ -149,6 +162,9 @@ def page():
             break_on_hyphens=False,
         ),
         "",
+        "## Values",
+        "",
+        *(textwrap.fill(each, 88, break_on_hyphens=False) + "\n" for each in VALUED),
         "## Methods",
         "",
     ]

@@ -53,6 +53,20 @@ def test_a_loop_trains_as_a_function_does():
         assert_allclose(one, other, rtol=1e-4, atol=1e-6)
 
 
+def test_values_are_read_as_in_tensorflow():
+    """They are constants, while the tape records and afterwards."""
+    x = np.array([1.0, 2.0], np.float32)
+    with mc.GradientTape() as tape:
+        given = nn.ops.convert_to_tensor(x)
+        tape.watch(given)
+        y = nn.ops.square(given)
+        inner = y.numpy()
+        loss = nn.ops.sum(y * inner)
+    assert type(inner) is type(loss.numpy()) is np.ndarray
+    assert_array_equal(inner, x**2)
+    assert_array_equal(tape.gradient(loss, given).numpy(), 2 * x * x**2)
+
+
 def test_operators_of_numpy_are_seen():
     x = numbers(3, 4)
     with mc.GradientTape(persistent=True) as tape:

@@ -47,10 +47,18 @@ def active_tape() -> EagerTape | None:
 
 
 class TapedArray(np.ndarray[Any, Any]):
-    """An array that a tape has seen; what NumPy has an op for is noted, too."""
+    """An array that a tape has seen; what NumPy has an op for is noted, too.
+
+    Gradients that are computed after the tape are such arrays, too, which none has
+    seen.
+    """
 
     symbol: SymbolicTensor | None = None
     tape: EagerTape | None = None  # whose symbol it is
+
+    def numpy(self) -> np.ndarray[Any, Any]:
+        """Return the values, which are constants for the tape."""
+        return np.asarray(self)
 
     def __array_ufunc__(
         self, ufunc: Any, method: str, *inputs: Any, **more: Any
@@ -280,4 +288,6 @@ class EagerTape:
             finally:
                 state.close()
         values = values[: len(tensors)]
-        return self._seen(values, tensors) if active_tape() is self else values
+        if active_tape() is self:
+            return self._seen(values, tensors)
+        return [np.asarray(each).view(TapedArray) for each in values]
