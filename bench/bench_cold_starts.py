@@ -197,6 +197,7 @@ def measured(contender: str, name: str, repeats: int, cache: Path) -> dict[str, 
                 "TORCHINDUCTOR_CACHE_DIR": str(cache / kept),
                 "MEMCFG_ALGORITHM_CACHE": "none",
             }
+            environment.pop("PYTHONDONTWRITEBYTECODE", None)  # installed, it is there
             done = subprocess.run(
                 words, env=environment, stdout=subprocess.PIPE, text=True, check=True
             )
