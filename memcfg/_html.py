@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from html import escape
 from math import isfinite
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from memcfg._terminal import printable
+from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -69,6 +70,31 @@ def report(
             made.append(_row(Row(f"… {len(rows) - _ROWS} more", "")))
         parts.append(_table(made))
     return _block([*parts, picture])
+
+
+def report_of_fields(title: str, fields: Mapping[str, Any]) -> str:
+    """Return a report with a row a field; those whose name ends in bytes are sizes."""
+    return report(title, [Section("", [_field(*each) for each in fields.items()])])
+
+
+def report_of_owners(
+    title: str, fields: Mapping[str, Any], owners: Mapping[str, int]
+) -> str:
+    """Return a report of fields, and below them of the bytes that each owner holds."""
+    most = max(owners.values(), default=0) or 1
+    held = [
+        Row(name, format_bytes(nbytes), share=nbytes / most)
+        for name, nbytes in sorted(owners.items(), key=lambda each: -each[1])
+    ]
+    rows = [_field(*each) for each in fields.items()]
+    sections = [Section("", rows), Section("held by", held)]
+    return report(title, sections if held else sections[:1])
+
+
+def _field(name: str, value: Any) -> Row:
+    is_size = name.endswith(("bytes", "size", "offset")) and isinstance(value, int)
+    shown = format_bytes(value) if is_size else value
+    return Row(name, f"{shown:.4g}" if isinstance(shown, float) else str(shown))
 
 
 def report_of_text(text: str) -> str:

@@ -154,3 +154,23 @@ def test_a_report_of_text_has_all_its_lines():
             assert word in shown
     assert "<script" not in replayed._repr_html_()
     assert "Steps of a pipeline" in read(elements.report())
+
+
+def test_a_pool_shows_its_numbers_and_who_holds_them():
+    pool = memory.Pool(limit="1MiB", name=HOSTILE)
+    block = pool.allocate(4096, tag="images")
+    shown = read(pool)
+    for word in ("current_bytes", "4.00 KiB", "limit_bytes", "1.00 MiB", "images"):
+        assert word in shown
+    for each in (pool.stats(), memory.StatisticsResource(pool)):
+        assert "peak_bytes" in read(each)
+    block.free()
+    assert "held by" not in read(pool)
+
+
+def test_a_workspace_shows_its_numbers():
+    workspace = mc.workspace("images")
+    with workspace:
+        workspace.empty((3, 4))
+    for each in (workspace, workspace.stats()):
+        assert "last_cycle_bytes 128 B" in " ".join(read(each).split())

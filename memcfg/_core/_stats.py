@@ -5,7 +5,9 @@ Owns the classes that `engine` fills in.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+
+from memcfg._html import report_of_fields
 
 __all__ = ["PoolStats", "RegionStats"]
 
@@ -59,6 +61,10 @@ class PoolStats:
     limit_bytes: int | None
     fragmentation: float
 
+    def _repr_html_(self) -> str:
+        """Return the numbers as an HTML table."""
+        return report_of_fields(type(self).__name__, asdict(self))
+
 
 @dataclass(frozen=True, slots=True)
 class RegionStats:
@@ -87,3 +93,7 @@ class RegionStats:
     current_count: int
     peak_count: int
     total_count: int
+
+    def _repr_html_(self) -> str:
+        """Return the numbers as an HTML table."""
+        return report_of_fields(type(self).__name__, asdict(self))

@@ -76,6 +76,7 @@ import stat
 import threading
 from contextvars import ContextVar, copy_context
 from copy import copy
+from dataclasses import asdict
 from functools import partial, wraps
 from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from time import monotonic, sleep
@@ -87,6 +88,7 @@ from memcfg._core._holders import Holders, make_room
 from memcfg._core._live import live_arenas, live_resources
 from memcfg._core._stats import PoolStats, RegionStats
 from memcfg._core._words import describe, fill_bar, occupancy_bar
+from memcfg._html import report_of_owners
 from memcfg.errors import (
     InvalidFreeError,
     KernelError,

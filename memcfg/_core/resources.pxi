@@ -231,6 +231,10 @@ cdef class Resource:
     def __repr__(self):
         return describe(type(self).__name__, self.name, self.stats())
 
+    def _repr_html_(self):
+        """Return the numbers and the owners as an HTML table."""
+        return report_of_owners(repr(self)[1:-1], asdict(self.stats()), self.owners())
+
 
 @cython.final
 @cython.no_gc_clear  # its memory is given back by the resource, when it goes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from memcfg._html import report_of_text
 from memcfg._tables import draw, new_table
 from memcfg.compression._choice import compressible, plain_steps
 from memcfg.compression._measure import measure, metric_of
@@ -78,6 +79,10 @@ class Sensitivity:
             cells = (f"{scores[d]:.4f}" if d in scores else "" for d in known)
             table.add_row(name, *cells)
         return f"{self.metric} {self.base:.4f}; by density\n{draw(table)}"
+
+    def _repr_html_(self) -> str:
+        """Return the text form as HTML."""
+        return report_of_text(str(self))
 
 
 def sensitivity(

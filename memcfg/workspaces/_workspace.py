@@ -14,7 +14,7 @@ import tempfile
 import threading
 import warnings
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 from uuid import uuid4
 from weakref import ref
@@ -25,6 +25,7 @@ from memcfg._caller import outside
 from memcfg._checks import count
 from memcfg._core import CudaResource, Scope, WorkspaceMemory, placement_of, scope_out
 from memcfg._core._live import Living
+from memcfg._html import report_of_fields
 from memcfg.config import (
     AllocationPolicy,
     EscapePolicy,
@@ -128,6 +129,10 @@ class WorkspaceStats:
     live_arrays: int
     escaped_arrays: int
     retired_bytes: int
+
+    def _repr_html_(self) -> str:
+        """Return the numbers as an HTML table."""
+        return report_of_fields(type(self).__name__, asdict(self))
 
 
 class Workspace(Scope):
@@ -530,6 +535,10 @@ class Workspace(Scope):
         state = "open" if self.is_open else "closed"
         size = format_bytes(self.counters()["size"])
         return f"<{type(self).__name__} {self.name!r}, {state}, {size}>"
+
+    def _repr_html_(self) -> str:
+        """Return the state and the numbers as an HTML table."""
+        return report_of_fields(repr(self)[1:-1], asdict(self.stats()))
 
 
 class OwnedWorkspace(Workspace):

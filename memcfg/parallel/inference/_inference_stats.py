@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from memcfg._html import report_of_fields
+
 __all__ = ["InferenceStats"]
 
 
@@ -29,3 +31,7 @@ class InferenceStats(NamedTuple):
     samples: int
     padding: int
     waiting: int
+
+    def _repr_html_(self) -> str:
+        """Return the numbers as an HTML table."""
+        return report_of_fields(type(self).__name__, self._asdict())
