@@ -6,19 +6,21 @@ Use them in a model's call, or pass one as ``activation=`` of a layer.
 from __future__ import annotations
 
 import math
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from memcfg._checks import unknown
-from memcfg.nn._argument_checks import constant, integer
+from memcfg.nn._argument_checks import activation_name, constant, integer
 from memcfg.nn._keras_names import absent
 from memcfg.nn.exchange._configs import (
     deserialize_keras_object,
     serialize_keras_object,
 )
 from memcfg.nn.layers import Activation, ReLU
-from memcfg.nn.layers._layer import named_operation
+from memcfg.nn.layers._activated import ActivationOf
+from memcfg.nn.layers._layer import named_operation, operation
 from memcfg.nn.layers._operators import AlongLast, Function, Joined
 
 if TYPE_CHECKING:
@@ -703,6 +705,34 @@ def threshold(x: SymbolicTensor, threshold: float, default_value: float) -> Any:
 
 hard_swish, swish = hard_silu, silu
 _NO_ACTIVATIONS = {"deserialize", "get", "serialize"}
+_BY_OP = {
+    activation_name(each, ""): each
+    for each in map(globals().__getitem__, {*__all__} - _NO_ACTIVATIONS)
+    if hasattr(each, "activation")
+}
+
+
+@cache
+def _of_registered_op(name: str) -> Callable[..., Any]:
+    """Return the function of an op that a program has registered."""
+
+    def function(x: Any) -> Any:
+        return Activation(name)(x)
+
+    function.__name__ = function.__qualname__ = name
+    function.activation = name  # type: ignore[attr-defined]
+    return operation(function)
+
+
+def _function_of(op: Any) -> Callable[..., Any]:
+    """Return the function of an op, or a function as it is."""
+    if op is not None and not isinstance(op, str):
+        result: Callable[..., Any] = op
+        return result
+    return _BY_OP[op] if op in _BY_OP else _of_registered_op(op)
+
+
+ActivationOf.function_of = _function_of
 
 
 def get(identifier: Any) -> Callable[..., Any]:

@@ -163,7 +163,7 @@ class TestSettingsOfLayers:
         y = np.eye(3)[:1].repeat(6, 0)
         with pytest.raises(RuntimeError, match="by another thread or a callback"):
             model.fit(self.X, y, 3, verbose=0, callbacks=[Change()])
-        assert model.layers[0].activation == "tanh"
+        assert model.layers[0].activation is nn.activations.tanh
         model.fit(self.X, y, 3, verbose=0)
         assert int(model.optimizer.iterations) == 4
 
@@ -241,7 +241,8 @@ def test_users_classes_have_attributes_of_their_own():
         assert (getattr(thing, name), thing.later) == ("another", 3)
     scaled = Scaled(3, 2)
     scaled.units, scaled.activation = 4, "relu"
-    assert (scaled.units, scaled.scale, scaled.activation) == (4, 2, "relu")
+    assert (scaled.units, scaled.scale) == (4, 2)
+    assert scaled.activation is nn.activations.relu
     assert "most=3" in repr(Clipped())
 
 
@@ -454,3 +455,47 @@ class TestNames:
             with pytest.raises(RuntimeError, match="steps of its own"):
                 thing.name = "f"
         assert (model.name, model.dense.name) == ("own", "e")
+
+
+def activated():
+    """A layer of each class that has an activation."""
+    layers = nn.layers
+    return [
+        *(
+            layers.Dense(2),
+            layers.EinsumDense("ab,bc->ac", 3),
+            layers.Activation("elu"),
+        ),
+        *(kind(2, 3) for kind in (layers.Conv1D, layers.Conv2D, layers.Conv3D)),
+        *(layers.Conv2DTranspose(2, 3), layers.SeparableConv2D(2, 3)),
+        *(layers.DepthwiseConv1D(3), layers.DepthwiseConv2D(3)),
+        *(layers.SimpleRNN(2), layers.LSTM(2), layers.GRU(2), layers.ConvLSTM2D(2, 3)),
+        *(layers.SimpleRNNCell(2), layers.LSTMCell(2), layers.GRUCell(2)),
+    ]
+
+
+@pytest.mark.parametrize("layer", activated(), ids=lambda each: type(each).__name__)
+def test_activations_are_functions_as_in_keras(layer):
+    for name in ("activation", "recurrent_activation"):
+        if name not in layer.get_config():
+            assert not hasattr(layer, name)
+            continue
+        own = layer.get_config()[name]
+        assert getattr(layer, name) is nn.activations.get(own)
+        setattr(layer, name, nn.activations.softplus)
+        assert getattr(layer, name) is nn.activations.softplus
+        assert layer.get_config()[name] == "softplus"
+        again = type(layer).from_config(layer.get_config())
+        assert getattr(again, name) is nn.activations.softplus
+    assert copy.deepcopy(layer).activation is layer.activation
+
+
+def test_an_activation_computes_on_arrays():
+    x = np.array([-1.0, 2.0], np.float32)
+    np.testing.assert_array_equal(nn.Dense(1, "relu").activation(x), [0, 2])
+    np.testing.assert_array_equal(nn.Dense(1).activation(x), x)
+    mc.ops.elementwise("times_nine", lambda x: 9 * x)
+    layer = nn.Dense(1, "times_nine")
+    np.testing.assert_array_equal(layer.activation(x), 9 * x)
+    assert layer.activation.__name__ == layer.get_config()["activation"] == "times_nine"
+    assert nn.Dense(1, layer.activation).get_config()["activation"] == "times_nine"

@@ -344,7 +344,7 @@ def test_activations_are_functions_of_symbolic_tensors_and_settings_of_layers():
     for name in ("glu", "sparsemax"):
         with pytest.raises(ValueError, match="has no axis 0 beside the batch"):
             getattr(activations, name)(x, axis=0)
-    assert mc.nn.Dense(3, activation=activations.relu).activation == "relu"
+    assert mc.nn.Dense(3, activation="relu").activation is activations.relu
     assert activations.get(None) is activations.linear
     with pytest.raises(ValueError, match="unknown activation 'cube'"):
         activations.get("cube")

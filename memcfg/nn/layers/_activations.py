@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from memcfg.nn._argument_checks import activation_name, integer, nonnegative, real
 from memcfg.nn.initializers import get_initializer
+from memcfg.nn.layers._activated import ActivationOf
 from memcfg.nn.layers._axes import axes_of_sample, moved_back, moved_last
 from memcfg.nn.layers._basic import bias_and_activation
 from memcfg.nn.layers._layer import (
@@ -45,17 +46,18 @@ class Activation(Layer):
         The name, unique within a model.
     """
 
-    __slots__ = ("activation",)
+    __slots__ = ("activation_op",)
 
+    activation = ActivationOf()
     supports_masking: ClassVar[bool] = True
 
     def __init__(self, activation: Any, *, name: str | None = None) -> None:
-        self.activation = activation_name(activation, "Activation")
+        self.activation_op = activation_name(activation, "Activation")
         super().__init__(name)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the activation, or nothing for the identity."""
-        return bias_and_activation(scope, inputs[0], False, self.activation)
+        return bias_and_activation(scope, inputs[0], False, self.activation_op)
 
 
 class ReLU(Layer):

@@ -10,6 +10,7 @@ from memcfg.nn._argument_checks import (
     integer,
 )
 from memcfg.nn.initializers import get_initializer
+from memcfg.nn.layers._activated import ActivationOf
 from memcfg.nn.layers._layer import Layer, Scope, Shape, WeightSpec, trace_function
 from memcfg.nn.layers._low_rank import _Adaptable
 
@@ -52,13 +53,14 @@ class Dense(_Adaptable):
     """
 
     __slots__ = (
-        "activation",
+        "activation_op",
         "bias_initializer",
         "kernel_initializer",
         "units",
         "use_bias",
     )
 
+    activation = ActivationOf()
     supports_masking: ClassVar[bool] = True
 
     def __init__(
@@ -75,7 +77,7 @@ class Dense(_Adaptable):
     ) -> None:
         self._begin_low_rank(lora_rank, lora_alpha)
         self.units = integer(units, "Dense: units")
-        self.activation = activation_name(activation, "Dense")
+        self.activation_op = activation_name(activation, "Dense")
         self.use_bias = bool(use_bias)
         self.kernel_initializer = get_initializer(kernel_initializer)
         self.bias_initializer = get_initializer(bias_initializer)
@@ -91,7 +93,7 @@ class Dense(_Adaptable):
         if self.lora_enabled:
             (low,) = scope.apply("dense", (inputs[0], scope.weights["lora_kernel_a"]))
             y = self._through(scope, y, low)
-        return bias_and_activation(scope, y, self.use_bias, self.activation)
+        return bias_and_activation(scope, y, self.use_bias, self.activation_op)
 
 
 def kernel_and_bias(layer: Any, shape: tuple[int, ...]) -> tuple[WeightSpec, ...]:

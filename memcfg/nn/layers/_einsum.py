@@ -17,6 +17,7 @@ from memcfg.nn.initializers import (
     VarianceScaling,
     get_initializer,
 )
+from memcfg.nn.layers._activated import ActivationOf
 from memcfg.nn.layers._basic import activate
 from memcfg.nn.layers._layer import Scope, Shape, WeightSpec, show_shape
 from memcfg.nn.layers._low_rank import _Adaptable
@@ -120,13 +121,15 @@ class EinsumDense(_Adaptable):
     """
 
     __slots__ = (
-        "activation",
+        "activation_op",
         "bias_axes",
         "bias_initializer",
         "equation",
         "kernel_initializer",
         "output_shape",
     )
+
+    activation = ActivationOf()
 
     def __init__(
         self,
@@ -152,7 +155,7 @@ class EinsumDense(_Adaptable):
             None if n is None else integer(n, "EinsumDense: output_shape")
             for n in given
         )
-        self.activation = activation_name(activation, "EinsumDense")
+        self.activation_op = activation_name(activation, "EinsumDense")
         self.bias_axes = bias_axes
         self.kernel_initializer = get_initializer(kernel_initializer)
         self.bias_initializer = get_initializer(bias_initializer)
@@ -233,7 +236,7 @@ class EinsumDense(_Adaptable):
         y = _product(scope, inputs[0], kernel, terms)
         if terms.bias:
             y = _biased(scope, y, terms)
-        return activate(scope, y, self.activation)
+        return activate(scope, y, self.activation_op)
 
 
 def _product(scope: Scope, x: int, kernel: int, terms: _Terms) -> int:

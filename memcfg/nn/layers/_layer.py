@@ -1153,20 +1153,27 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
             and name[0] != "_"
             and name != "name"
         ):
-            of = known.__objclass__
-            if is_set(known, self) and name in inspect.signature(of).parameters:
-                self._change(of, name, value)
+            of = inspect.signature(self._class_of_library()).parameters
+            if is_set(known, self) and name in of:
+                self._change(name, value)
                 return
         if name.endswith(_OF_WEIGHTS) and type(self)._has_weight(name):
             self._attach(name, value)
             return
         super().__setattr__(name, value)
 
-    def _change(self, kind: Any, name: str, value: Any) -> None:
+    @classmethod
+    def _class_of_library(cls) -> Any:
+        """Return the class, or the one of memcfg that a user's class extends."""
+        ours = (each for each in cls.__mro__ if each.__module__.startswith("memcfg."))
+        return next(ours)
+
+    def _change(self, name: str, value: Any) -> None:
         """Set an argument of a constructor, as the constructor takes it.
 
         Programs that are planned later compute with it. Calls keep their shapes.
         """
+        kind = self._class_of_library()
         accepted = inspect.signature(kind).parameters
         known = {each: getattr(self, each) for each in accepted if hasattr(self, each)}
         for each, start in getattr(self, "initializers", {}).items():
@@ -1186,9 +1193,11 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         }
         own = FixedAttributes.__getstate__(self)
         old = {each: own[each] for each in new if each in own}
-        Layer.change_in_models(self, lambda: self._update(name, new, old))
+        Layer.change_in_models(self, lambda: self._update(name, value, new, old))
 
-    def _update(self, name: str, new: dict[str, Any], old: dict[str, Any]) -> None:
+    def _update(
+        self, name: str, value: Any, new: dict[str, Any], old: dict[str, Any]
+    ) -> None:
         """Set attributes, unless calls of the layer would have other results."""
         Layer.__setstate__(self, new)
         try:
@@ -1206,7 +1215,7 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
             Layer.__setstate__(self, old)
             raise ValueError(
                 f"{name!r} of layer {self.name!r}, which has been called, cannot be "
-                f"{new[name]!r}: {error}"
+                f"{new.get(name, value)!r}: {error}"
             ) from None
         self.forget_traces()
 

@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 _SLOTS = (
-    "activation",
+    "activation_op",
     "bias_initializer",
     "dropout",
     "kernel_initializer",
@@ -251,7 +251,7 @@ class LSTMCell(LongStep, _Cell, Layer):
     """
 
     __slots__ = (
-        "recurrent_activation",
+        "recurrent_activation_op",
         "unit_forget_bias",
         *_SLOTS,
     )
@@ -278,7 +278,7 @@ class LSTMCell(LongStep, _Cell, Layer):
         *,
         name: str | None = None,
     ) -> None:
-        self.recurrent_activation = activation_name(recurrent_activation, "LSTMCell")
+        self.recurrent_activation_op = activation_name(recurrent_activation, "LSTMCell")
         self.unit_forget_bias = bool(unit_forget_bias)
         self._settle(
             units,
@@ -339,7 +339,7 @@ class GRUCell(GatedStep, _Cell, Layer):
     """
 
     __slots__ = (
-        "recurrent_activation",
+        "recurrent_activation_op",
         "reset_after",
         *_SLOTS,
     )
@@ -366,7 +366,7 @@ class GRUCell(GatedStep, _Cell, Layer):
         *,
         name: str | None = None,
     ) -> None:
-        self.recurrent_activation = activation_name(recurrent_activation, "GRUCell")
+        self.recurrent_activation_op = activation_name(recurrent_activation, "GRUCell")
         self.reset_after = bool(reset_after)
         self._settle(
             units,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from memcfg.nn._argument_checks import activation_name, integer, unit_interval
 from memcfg.nn._random import derive_seed, fixed_seed
 from memcfg.nn.initializers import Initializer, get_initializer
+from memcfg.nn.layers._activated import ActivationOf
 from memcfg.nn.layers._basic import activate
 from memcfg.nn.layers._layer import Layer, Scope, WeightSpec
 
@@ -79,11 +80,13 @@ class Step:
 
     __slots__ = ()
 
-    activation: Any
+    activation = ActivationOf()
+    activation_op: Any
     bias_initializer: Initializer
     dropout: float
     kernel_initializer: Initializer
-    recurrent_activation: Any
+    recurrent_activation = ActivationOf()
+    recurrent_activation_op: Any
     recurrent_dropout: float
     recurrent_initializer: Initializer
     units: int
@@ -105,7 +108,7 @@ class Step:
         """Check and set the arguments that cells and layers share."""
         kind = type(self).__name__
         self.units = integer(units, f"{kind}: units")
-        self.activation = activation_name(activation, kind)
+        self.activation_op = activation_name(activation, kind)
         self.use_bias = bool(use_bias)
         kernel, recurrent, bias = map(get_initializer, initializers)
         self.kernel_initializer = kernel
@@ -170,7 +173,7 @@ class SimpleStep(Step):
     ) -> Sequence[int]:
         (product,) = scope.apply("dense", (h, scope.weights["recurrent_kernel"]))
         (total,) = scope.apply("add", (z, product))
-        return (activate(scope, total, self.activation),)
+        return (activate(scope, total, self.activation_op),)
 
 
 class LongStep(Step):
@@ -191,14 +194,14 @@ class LongStep(Step):
     ) -> Sequence[int]:
         (product,) = scope.apply("dense", (h, scope.weights["recurrent_kernel"]))
         (total,) = scope.apply("add", (z, product))
-        kinds = [self.recurrent_activation] * 4
-        kinds[2] = self.activation
+        kinds = [self.recurrent_activation_op] * 4
+        kinds[2] = self.activation_op
         i, f, g, o = (
             activate(scope, part, kind)
             for part, kind in zip(split(scope, total, 4), kinds, strict=True)
         )
         (c,) = scope.apply("dual_product", (f, states[1], i, g))
-        squashed = activate(scope, c, self.activation)
+        squashed = activate(scope, c, self.activation_op)
         (new,) = scope.apply("multiply", (o, squashed))
         return new, c
 
@@ -245,7 +248,7 @@ class GatedStep(Step):
             (product,) = scope.apply("dense", (h, gates))
             rz, rr = split(scope, product, 2)
         update, reset = (
-            activate(scope, scope.apply("add", pair)[0], self.recurrent_activation)
+            activate(scope, scope.apply("add", pair)[0], self.recurrent_activation_op)
             for pair in ((xz, rz), (xr, rr))
         )
         if self.reset_after:
@@ -254,5 +257,5 @@ class GatedStep(Step):
             (held,) = scope.apply("multiply", (reset, h))
             (inner,) = scope.apply("dense", (held, last))
         (total,) = scope.apply("add", (xh, inner))
-        candidate = activate(scope, total, self.activation)
+        candidate = activate(scope, total, self.activation_op)
         return scope.apply("mix", (update, states[0], candidate))
