@@ -223,3 +223,66 @@ def test_a_ring_takes_memory_of_a_cache_but_not_the_other_way_round(pool):
         assert found == list(range(1, 101))
         assert 1 < stage.buffer_size <= 4  # temporaries take a block of it
     assert pool.stats().peak_bytes <= 64 * KIB
+
+
+def beside_others(limit, size, kept_every, others):
+    """Cache rows of some bytes, and keep some of the arrays of the first pass.
+
+    Return the pool, which a cache has filled, the arrays, and the dataset.
+    """
+    pool = memory.Pool(limit=limit, name="short")
+    dataset = Dataset.from_tensor_slices(rows(2 * limit // size, size))
+    dataset, kept, left = dataset.map(lambda row: row + 1).cache(), [], others
+    with passing(dataset, pool) as elements:
+        for number, element in enumerate(elements):
+            if number % kept_every == 0 and left >= size:
+                kept.append(element)
+                left -= size
+            del element
+    return pool, kept, dataset
+
+
+def granted(pool, size, most):
+    """Allocate blocks of a size; return their bytes when `most` or none are left."""
+    blocks = []
+    try:
+        while (len(blocks) + 1) * size <= most:
+            blocks.append(pool.allocate(size))
+    except ResourceExhaustedError:
+        pass
+    return len(blocks) * size
+
+
+def test_small_elements_of_a_cache_leave_no_pages_in_pieces():
+    """Elements of 2 KiB beside which a loader holds others, as a shuffle does."""
+    pool, kept, _ = beside_others(1024 * KIB, 2 * KIB, 1, 500 * KIB)
+    assert pool.stats().current_bytes > 1000 * KIB
+    assert granted(pool, 31 * KIB, 500 * KIB) == 496 * KIB
+    assert [int(each[0]) for each in kept] == [(i + 1) % 256 for i in range(len(kept))]
+    pool.check()
+
+
+@given(st.data())
+def test_what_a_cache_gives_back_can_be_allocated_in_any_size(data):
+    """But for the ends of pages that the 16 blocks share with other arrays."""
+    limit, ends = 1024 * KIB, 16 * 2 * 4 * KIB
+    size = 64 * data.draw(st.integers(8, 256), "lines of an element")
+    every = data.draw(st.integers(1, 5), "one element in so many is kept")
+    others = data.draw(st.integers(0, 800), "KiB of others") * KIB
+    pool, kept, dataset = beside_others(limit, size, every, others)
+    wanted = data.draw(st.integers(1, 200), "KiB of a block") * KIB
+    most = limit - len(kept) * size - ends
+    assert granted(pool, wanted, most) == most // wanted * wanted
+    assert pool.stats().peak_bytes <= limit
+    pool.check()
+    with passing(dataset, memory.Pool(name="other")) as elements:
+        found = bytes(int(each[0]) for each in elements)
+    assert found == bytes((i + 1) % 256 for i in range(2 * limit // size))
+
+
+def test_a_slab_is_no_larger_than_its_elements_once_a_pass_has_ended():
+    pool = memory.Pool(limit=1024 * KIB, name="short")
+    counted = Counted(39)
+    counted.read(pool)
+    assert pool.stats().current_bytes == 39 * KIB
+    assert counted.read(pool)[1] == 0

@@ -160,11 +160,12 @@ def test_another_process_sees_the_budget_and_objects(samples, width, epochs):
 
     The pool counts exactly, and is never above the budget. Objects of the interpreter
     are outside of it, and Linux shows them as well: plans, and for each element that
-    the cache keeps its arrays' objects, its tuples, and its notes, 1.3 KB as counted by
-    tracemalloc and rounded up to what the heap takes.
+    the cache keeps its tuple and its number, 0.3 KB as counted by tracemalloc; of one
+    by itself its arrays' objects and notes of the pool, 1.3 KB. Both are rounded up to
+    what the heap takes.
     """
     limit = 24 << 20
-    of_plans, of_an_element = 2 << 20, 1536
+    of_plans, of_an_element = 2 << 20, 512 if width < 4096 else 1536
     others = of_plans + limit // (width * 4) * of_an_element
     assert samples * width * 4 > limit + others
     command = [
@@ -248,6 +249,28 @@ def test_a_shuffle_buffer_is_left_room_for():
     with mc.budget(limit), Observer(limit) as observer:
         model.fit(dataset, verbose=0)
     assert observer.over == 0
+
+
+def test_small_elements_leave_no_pages_that_others_cannot_use():
+    """Those of a shuffle lie among those of a cache, and with either in one page."""
+    x = np.random.default_rng(0).random((3000, 512), np.float32)
+    data = Dataset.from_tensor_slices((x, np.arange(3000) % 2))
+    data = data.map(lambda x, y: ((x - 0.5) * 2, y)).cache()
+    data = data.shuffle(500, seed=1).batch(32).prefetch(8)
+    model = nn.Sequential([nn.Input((512,)), nn.Dense(64), nn.Dense(2)])
+    model.compile("sgd", nn.SparseCategoricalCrossentropy(from_logits=True))
+    sizes = []
+
+    class Taker(nn.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            sizes.append(np.ones((31, 100, 300)[batch % 3] * KIB, np.uint8).nbytes)
+
+    limit = 2500 * KIB
+    with mc.budget(limit), Observer(limit) as observer:
+        model.fit(data, epochs=3, verbose=0, callbacks=[Taker()])
+        model.close()
+    assert observer.over == 0
+    assert len(sizes) == 3 * 94
 
 
 def test_more_is_read_ahead_where_memory_is_free_than_where_it_is_not():

@@ -6,6 +6,7 @@ if the steps before repeat their elements.
 
 from __future__ import annotations
 
+import itertools
 import os
 from contextlib import nullcontext
 from dataclasses import dataclass, field
@@ -20,25 +21,28 @@ from memcfg._core._holders import GivingOrder, list_holder, undemanding
 from memcfg.data._pipeline_report import StageReport
 from memcfg.data.elements._convert import read_only
 from memcfg.data.elements._held import HeldBytes
-from memcfg.data.elements._structure import flatten, map_structure
+from memcfg.data.elements._slab import Layout, Slab, block_bytes
+from memcfg.data.elements._structure import map_structure
 from memcfg.data.engine._run import closing
 from memcfg.data.ops._batch import Batch
 from memcfg.data.ops._cache_file import CacheWriter, read_cache
 from memcfg.data.ops._map import Map
 from memcfg.data.ops._node import UnaryNode, require_arrays
 from memcfg.data.ops._order import Select
-from memcfg.units import align_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from typing import Self
 
+    from memcfg.data.elements._slab import Row
     from memcfg.data.engine._run import Run
     from memcfg.data.ops._node import Node
 
 
 # A refused request costs about 1 ms, and a shuffle makes one for each element.
 _PART = 64
+
+_FEWEST = 4  # elements of a slab; larger ones lie by themselves
 
 
 @dataclass(frozen=True, eq=False)
@@ -94,18 +98,18 @@ class Cache(UnaryNode):
         """Hand out what is kept, and read the rest again."""
         number = 0
         while (element := kept.get(number)) is not None:
-            yield map_structure(_given, element)
+            yield element
             del element
             number += 1
         if number >= kept.count:
             return
         run.stages.append(lambda: kept.report(self.name))
         may_add = kept.is_of(run)
-        elements = _beginning_at(self.source, number).elements(run)
-        with closing(elements):
+        elements, adder = _beginning_at(self.source, number).elements(run), _Adder(kept)
+        with closing(elements, adder):
             for element in elements:
                 if may_add:
-                    may_add = kept.add(number, element)
+                    may_add = adder.add(number, element)
                 number += 1
                 yield element
                 del element
@@ -124,61 +128,69 @@ class Cache(UnaryNode):
 class _Kept:
     """Elements in memory, by their number; those that were added last may go.
 
-    Nothing here waits: it may be called amid an allocation, in any thread. Each change
-    is one operation of a dictionary.
+    Small ones lie in slabs, and go with their slab. Nothing here waits: it may be
+    called amid an allocation, in any thread. Each change is one operation of a
+    dictionary.
     """
 
     def __init__(self, run: Run, *, may_drop: bool) -> None:
         self.count = 0  # elements of a whole pass
+        self.may_drop = may_drop
+        self.slab_bytes = block_bytes(run.resource)
         self._resource = run.resource
-        self._may_drop = may_drop
-        self._elements: dict[int, tuple[int, Any]] = {}  # bytes, and what takes them
+        self._elements: dict[int, Row | _Whole] = {}
+        self._groups: dict[int, Slab | _Whole] = {}  # what goes together, in order
+        self._numbers = itertools.count()
         if may_drop:
             list_holder(run.resource, self, GivingOrder.CACHE)
 
     def get(self, number: int) -> Any | None:
         """Return an element, or None if it is not kept."""
-        return self._elements.get(number, (0, None))[1]
+        kept = self._elements.get(number)
+        return None if kept is None else kept.read()
+
+    def has(self, number: int) -> bool:
+        """Return whether an element is kept."""
+        kept = self._elements.get(number)
+        return kept is not None and kept.group.nbytes > 0
 
     def is_of(self, run: Run) -> bool:
         """Return whether a pass has its arrays where these are."""
         return run.resource is self._resource
 
-    def add(self, number: int, element: Any) -> bool:
-        """Keep a copy; False: there is no memory for it, and none is asked for.
+    def add_group(self, group: Slab | _Whole) -> None:
+        """List what goes together."""
+        self._groups[next(self._numbers)] = group
 
-        ResourceExhaustedError if all have to be kept.
-        """
-        asking = undemanding() if self._may_drop else nullcontext()
-        try:
-            with scope_out(), asking:
-                copy = map_structure(_copied, element)
-        except MemoryError:
-            if not self._may_drop:
-                raise
-            return False
-        self._elements[number] = _bytes_of(copy), copy
-        return True
+    def add(self, number: int, element: Row | _Whole) -> None:
+        """List an element of a group."""
+        self._elements[number] = element
 
     @property
     def spare_bytes(self) -> int:
         """The bytes of all elements."""
-        return sum(nbytes for nbytes, _ in self._elements.copy().values())
+        return sum(group.nbytes for group in self._groups.copy().values())
 
     def give_back(self, nbytes: int) -> int:
         """Drop elements, the last ones first, and a part of all at least."""
-        given, least = 0, len(self._elements) // _PART
+        given, least = 0, len(self._groups) // _PART
         while given < nbytes or least > 0:
             least -= 1
             try:
-                given += self._elements.popitem()[1][0]
+                group = self._groups.popitem()[1]
             except KeyError:
                 break
+            given += group.drop()
+            for number in group.numbers:
+                known = self._elements.get(number)
+                if known is not None and known.group is group:
+                    self._elements.pop(number, None)
         return given
 
     def report(self, name: str) -> StageReport:
         """Tell how many elements are kept; all are taken to have the same bytes."""
-        kept, nbytes = len(self._elements), self.spare_bytes
+        elements = self._elements.copy()
+        kept, nbytes = len(elements), sum(each.nbytes for each in elements.values())
         missing = max(0, self.count - kept)
         return StageReport(
             name=name,
@@ -191,12 +203,107 @@ class _Kept:
         )
 
 
+class _Whole:
+    """An element by itself."""
+
+    __slots__ = ("_element", "nbytes", "numbers")
+
+    def __init__(self, element: Any, number: int, nbytes: int) -> None:
+        self._element = element  # None: dropped
+        self.nbytes = nbytes
+        self.numbers = [number]
+
+    @property
+    def group(self) -> Self:
+        """What goes with it."""
+        return self
+
+    def read(self) -> Any | None:
+        """Return the element with read-only views; None if it was dropped."""
+        element = self._element
+        return None if element is None else map_structure(_given, element)
+
+    def drop(self) -> int:
+        """Free the element; return the bytes."""
+        nbytes, self.nbytes, self._element = self.nbytes, 0, None
+        return nbytes
+
+
+class _Adder:
+    """Copies elements of one pass to what is kept."""
+
+    def __init__(self, kept: _Kept) -> None:
+        self._kept = kept
+        self._layout: Layout | None = None  # of the element before
+        self._slab: Slab | None = None  # with room, perhaps
+        self._is_last = False  # whether there was no memory for a whole slab
+
+    def add(self, number: int, element: Any) -> bool:
+        """Keep a copy; False: there is no memory for it, and none is asked for.
+
+        ResourceExhaustedError if all have to be kept.
+        """
+        kept = self._kept
+        if kept.has(number):
+            return True
+        if self._layout is None or not self._layout.is_of(element):
+            self._layout = Layout(element)
+        layout = self._layout
+        if not 0 < layout.nbytes <= kept.slab_bytes // _FEWEST:
+            return self._add_whole(number, element, layout.nbytes)
+        row = None if self._slab is None else self._slab.add(number, element, layout)
+        if row is None:
+            self.close()
+            self._slab = self._new_slab(layout.nbytes)
+            if self._slab is None:
+                return False
+            kept.add_group(self._slab)
+            row = self._slab.add(number, element, layout)
+        if row is not None:
+            kept.add(number, row)
+        return row is not None
+
+    def _add_whole(self, number: int, element: Any, nbytes: int) -> bool:
+        asking = undemanding() if self._kept.may_drop else nullcontext()
+        try:
+            with scope_out(), asking:
+                copy = map_structure(_copied, element)
+        except MemoryError:
+            if not self._kept.may_drop:
+                raise
+            return False
+        whole = _Whole(copy, number, nbytes)
+        self._kept.add_group(whole)
+        self._kept.add(number, whole)
+        return True
+
+    def _new_slab(self, row_bytes: int) -> Slab | None:
+        """Return a slab for some rows; the first with fewer than others is the last."""
+        if not self._is_last:
+            count = self._kept.slab_bytes // row_bytes
+            made = Slab.made(row_bytes, count)
+            self._is_last = made is None or made.nbytes < count * row_bytes
+            if made is not None:
+                return made
+        if self._kept.may_drop:
+            return None
+        with scope_out():
+            return Slab(np.empty(row_bytes, np.uint8))
+
+    def close(self) -> None:
+        """Give back what the last slab does not use."""
+        if self._slab is not None:
+            self._slab.trim()
+        self._slab = None
+
+
 class _MemoryRecord:
     """The elements of a pass in memory, with the interface of `CacheWriter`."""
 
     def __init__(self, memory: list[_Kept], run: Run, repeats: bool) -> None:
         self._memory = memory
         self._kept = _Kept(run, may_drop=repeats)
+        self._adder = _Adder(self._kept)
         self._adds = True
 
     @property
@@ -205,10 +312,11 @@ class _MemoryRecord:
 
     def add(self, element: Any) -> None:
         if self._adds:
-            self._adds = self._kept.add(self._kept.count, element)
+            self._adds = self._adder.add(self._kept.count, element)
         self._kept.count += 1
 
     def finish(self) -> None:
+        self._adder.close()
         self._memory.append(self._kept)
 
     def __enter__(self) -> Self:
@@ -230,12 +338,6 @@ def _beginning_at(node: Node, number: int) -> Node:
         )
         return result
     return Select(node, number, None, 1, "skip")
-
-
-def _bytes_of(element: Any) -> int:
-    leaves = (getattr(leaf, "array", leaf) for leaf in flatten(element))
-    arrays = (leaf for leaf in leaves if isinstance(leaf, np.ndarray))
-    return sum(align_up(max(1, array.nbytes)) for array in arrays)
 
 
 def _copied(leaf: Any) -> Any:
