@@ -221,10 +221,8 @@ def _activation(layer: Layer) -> str | None:
     """Return "softmax" or "sigmoid" if the layer ends with it, else None."""
     if isinstance(layer, Softmax):
         return "softmax"
-    for attribute in (
-        "activation",
-        "op",
-    ):  # the latter of functions such as ops.softmax
+    # The latter of functions such as ops.softmax.
+    for attribute in ("activation_op", "op"):
         kind = getattr(layer, attribute, None)
         if kind in ("softmax", "sigmoid"):
             return str(kind)
