@@ -180,6 +180,18 @@ class Network:
         """Where the program makes each layer, by the layer's path."""
         return lines_of(self.layers)
 
+    @property
+    def of_batch(self) -> bool:
+        """Whether results depend on other samples than their own, beside statistics."""
+        inner = (
+            each
+            for layer in self.layers
+            for _, leaf in layer._leaves()
+            for each in leaf._inner.values()
+        )
+        calls = (node for each in inner for node in getattr(each, "nodes", ()))
+        return any(node.layer.of_batch for node in (*self.nodes, *calls))
+
     @cached_property
     def measures(self) -> bool:
         """Whether calls of the layers may update metrics."""

@@ -17,6 +17,7 @@ from memcfg.nn._argument_checks import integer, nonnegative, real, unit_interval
 from memcfg.nn._attributes import FixedAttributes, check_name
 from memcfg.nn._keras_names import absent
 from memcfg.nn._random import derive_seed, fixed_seed, next_seed
+from memcfg.nn.layers._batch_size import BatchSize
 from memcfg.nn.layers._layer import (
     OPERATIONS,
     Layer,
@@ -87,13 +88,14 @@ class SeedGenerator(FixedAttributes):
 class Draw(Layer):
     """Uniform numbers in (0, 1); an input only tells the size of the batch."""
 
-    __slots__ = ("fixed", "key", "lengths")
+    __slots__ = ("fixed", "key", "lengths", "rows")
 
     arity: ClassVar[int | None] = None
 
-    def __init__(self, lengths: Sequence[int | None], seed: Any) -> None:
+    def __init__(self, lengths: Sequence[int | None], seed: Any, rows: int = 1) -> None:
         super().__init__()
         self.lengths = tuple(lengths)
+        self.rows = rows  # for each sample
         # With a number as its seed, a draw is the same in all steps, as in Keras.
         self.fixed = fixed_seed(seed) is not None if _is_number(seed) else False
         self.key = seed if self.fixed else _seed(seed)
@@ -101,11 +103,16 @@ class Draw(Layer):
     def _called(self) -> str:
         return "random_uniform"
 
+    def _rows_of(self, operands: Sequence[SymbolicTensor]) -> int:
+        del operands
+        return self.rows
+
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op."""
         lengths = self.lengths
         if inputs:
-            lengths = (scope.builder.shape(inputs[0])[0], *lengths[1:])
+            count = scope.builder.shape(inputs[0])[0] * self.rows
+            lengths = (count, *lengths[1:])
         if self.fixed or scope.step is None:
             zero = {"shape": (), "value": 0, "dtype": "int64"}
             (step,) = scope.apply("fill", (), zero)
@@ -126,17 +133,19 @@ def _seed(seed: Any) -> int:
 def _drawn(shape: Any, seed: Any) -> SymbolicTensor:
     """Return uniform numbers as a tensor of the `call` or function that is traced."""
     lengths = list(shape) if isinstance(shape, list | tuple) else [shape]
-    call = current_call()
-    if call is not None:
-        if not lengths or lengths[0] is not None:
+    call, size = current_call(), lengths[0] if lengths else 0
+    if size is None and call is not None:
+        size = BatchSize(call.starts[0])
+    if call is not None or isinstance(size, BatchSize):
+        if not isinstance(size, BatchSize):
             raise ValueError(
                 f"in a call, the first length of a draw must be that of the batch, "
                 f"ops.shape(x)[0], got {tuple(lengths)}"
             )
         rest = [integer(each, "a length of a draw") for each in lengths[1:]]
-        layer = Draw([None, *rest], seed)
+        layer = Draw([None, *rest], seed, size.rows)
         results = [(tuple(rest), "float32")]
-        made = Node(layer, (call.starts[0],), results).outputs[0]
+        made = Node(layer, (size.like,), results).outputs[0]
     else:
         lengths = [integer(each, "a length of a draw") for each in lengths]
         results = [(tuple(lengths), "float32")]

@@ -228,7 +228,7 @@ def test_callbacks_see_the_structure_of_outputs():
 def test_the_unknown_length_of_the_batch_is_told():
     class Batched(layers.Layer):
         def call(self, x):
-            return x + ops.expand_dims(ops.shape(x)[0], 0)
+            return x + ops.expand_dims(x.shape[0], 0)
 
     with pytest.raises(TypeError, match="the length of the batch"):
         Batched()(nn.Input((2,)))

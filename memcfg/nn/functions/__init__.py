@@ -73,7 +73,7 @@ class _Functions:
     def is_measured_later(tensors: Sequence[SymbolicTensor]) -> bool:
         """Note and return whether steps call again what updates a metric by tensors."""
         call = current_call()
-        if call is None or call.measured is None or all(x.whole for x in tensors):
+        if call is None or call.measured is None:
             return False
         call.measured.extend(tensors)
         return True

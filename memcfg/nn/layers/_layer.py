@@ -43,6 +43,7 @@ from memcfg.nn.exchange._configs import (
     serialize_keras_object,
 )
 from memcfg.nn.initializers import get_initializer
+from memcfg.nn.layers._batch_size import BatchSize
 from memcfg.nn.layers._input_spec import check_inputs
 from memcfg.nn.layers._integers import of_integers
 from memcfg.nn.regularizers import get_regularizer
@@ -158,8 +159,8 @@ def operation(function: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(function)
     def call(*args: Any, **options: Any) -> Any:
-        args, options = _without_variables(args, options)
-        if are_arrays(args, options):
+        args, options = _without_variables(args, options, sized=name in _OF_LENGTHS)
+        if are_arrays(args, options) and not has_batch_size((args, options)):
             return Variable.functions.at_once(call, args, options)
         token = _in_operation.set(True)
         try:
@@ -175,6 +176,20 @@ def operation(function: Callable[..., Any]) -> Callable[..., Any]:
 
 
 OPERATIONS: dict[str, Callable[..., Any]] = {}  # by name
+# Functions of which a length may be that of the batch; for others it is a tensor.
+_OF_LENGTHS = frozenset(
+    {
+        *("reshape", "broadcast_to", "tile", "repeat"),
+        *("expand_dims", "concatenate", "stack"),
+    }
+)
+
+
+def has_batch_size(value: Any) -> bool:
+    """Return whether a nested value has the size of the batch as a length."""
+    leaves: list[Any] = []
+    pattern(value, leaves, BatchSize)
+    return bool(leaves)
 
 
 def named_operation(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -260,13 +275,22 @@ def settled(*groups: Sequence[SymbolicTensor]) -> list[list[SymbolicTensor]]:
     return [[at_lengths(each, pair) for each in group] for group in groups]
 
 
-def _without_variables(args: Any, options: Any) -> Any:
-    """Return arguments with weights as tensors of a function, or as arrays."""
+def _without_variables(args: Any, options: Any, *, sized: bool = True) -> Any:
+    """Return arguments with weights as tensors of a function, or as arrays.
+
+    Unless `sized`, the size of the batch becomes a tensor, too.
+    """
     leaves: list[Any] = []
-    given = pattern((args, options), leaves, Variable)
+    kinds = Variable if sized else (Variable, BatchSize)
+    given = pattern((args, options), leaves, kinds)
     if not leaves:
         return args, options
-    symbols = [(each, each.functions.symbol(each)) for each in leaves]
+    symbols: list[tuple[Any, Any]] = [
+        (each, each.tensor())
+        if isinstance(each, BatchSize)
+        else (each, each.functions.symbol(each))
+        for each in leaves
+    ]
     tensors: list[Any] = []
     pattern((args, options), tensors)
     for weight, symbol in symbols:
@@ -343,7 +367,8 @@ class SymbolicTensor(FixedAttributes):
         """The shape; None stands for a batch of any size, or an axis of any length."""
         if self._whole is not None:
             return self._whole
-        return (self.node.batch_size, *self.open_shape)
+        size = self.node.batch_size
+        return (None if size is None else size * self.node.rows, *self.open_shape)
 
     @property
     def open_shape(self) -> OpenShape:
@@ -541,6 +566,7 @@ class Node(FixedAttributes):
         "lengths",
         "order",
         "outputs",
+        "rows",
     )
 
     alike: dict[tuple[int, int], Node]  # the same call with other lengths
@@ -573,7 +599,9 @@ class Node(FixedAttributes):
         )
         sizes = {tensor.node.batch_size for tensor in inputs} - {None}
         own: int | None = getattr(layer, "batch_size", None)
-        self.batch_size = sizes.pop() if sizes else own
+        self.batch_size = None if whole else sizes.pop() if sizes else own
+        # The length of the first axis of the results, for one sample.
+        self.rows = layer._rows_of(inputs)
         known = [x.node.lengths for x in inputs if x.node.lengths is not None]
         if not inputs and any(None in shape for shape, _ in results):
             known = [lengths]
@@ -1097,6 +1125,7 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
     _keeps_first_mask: ClassVar[bool] = False  # whatever the shape of the first mask
     _makes_mask: ClassVar[bool] = False  # `trace` sets the mask of the result, or none
     _reads_images: ClassVar[bool] = False  # accepts images only
+    of_batch: ClassVar[bool] = False  # whether a result depends on other samples
     prepares: ClassVar[bool] = False  # computed on the host, before the program
 
     def __init__(
@@ -1771,6 +1800,7 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
             inputs = self._masked(inputs, options.pop("mask"))
         self._check_call(*more, **options)
         operands = self._operands(inputs)
+        self._rows_of(operands)  # raises for those of other rows
         try:
             specs = self._specs_for([operand.sample_shape for operand in operands])
             structure, results = self._infer(specs, operands)
@@ -1883,7 +1913,8 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
                 Node(input_layer(*each), (), [each], ((), {"steps": length})).outputs[0]
                 for each, length in itertools.zip_longest(shapes, known)
             ]
-            args, options = (filled_in(each, starts) for each in details)
+            sized = _resized(details, operands[0], starts[0])
+            args, options = (filled_in(each, starts) for each in sized)
             options.pop("training", None)
             given = iter(starts[len(operands) :])
             masks = [None if each is None else next(given) for each in steps]
@@ -1905,15 +1936,10 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
                     f"or several symbolic tensors, got {made!r}"
                 )
             check_ends(ends, starts, f"layer {self.name!r}")
-            losses, assigned, sums = added.losses, added.assigned, added.sums
-            # An assignment that another one replaces may be what lies between reads.
-            effects = [each for _, each in added.assignments]
-            effects += [each for _, several in sums for each in several]
-            calls = calls_to([*ends, *losses, *effects])
+            assigned, calls = added.assigned, calls_to([*ends, *added.effects])
             reads = self._read_in(calls, [*ends, *assigned])
-            made_inner = _Inner(
-                tuple(starts), calls, ends, structure, losses, assigned, reads, sums
-            )
+            more = added.losses, assigned, reads, added.sums
+            made_inner = _Inner(tuple(starts), calls, ends, structure, *more)
             self._check_inner(made_inner)
             self._keep_inner(key, made_inner)
         result: _Inner = self._inner[key]
@@ -2398,7 +2424,10 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
                 f"input {i}",
                 each.whole_shape
                 if each.whole
-                else (each.node.batch_size or 1, *each.sample_shape),
+                else (
+                    (each.node.batch_size or 1) * each.node.rows,
+                    *each.sample_shape,
+                ),
                 each.sample_dtype,
                 "input",
             )
@@ -2422,6 +2451,20 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         """Say that the layer takes no inputs of some shapes."""
         kind = type(self).__name__
         return f"layer {self.name!r} ({kind}) cannot take an input of shape {shown}"
+
+    def _rows_of(self, operands: Sequence[SymbolicTensor]) -> int:
+        """Return the length of the first axis of the results, for one sample.
+
+        It is more than 1 where a `call` has joined other axes to the batch.
+        """
+        found = {each.node.rows for each in operands if not each.whole}
+        if len(found) > 1:
+            shown = " and ".join(repr(each) for each in operands if not each.whole)
+            raise ValueError(
+                f"layer {self.name!r} ({type(self).__name__}) cannot combine {shown}, "
+                f"whose first axes have {sorted(found)} times the samples of the batch"
+            )
+        return found.pop() if found else 1
 
     def _is_whole(self, operands: Sequence[SymbolicTensor]) -> bool:
         """Return whether the results of a call have no batch of any size."""
@@ -2844,6 +2887,15 @@ class _Call(NamedTuple):
         """The last value that it assigns to each weight."""
         return dict(self.assignments)
 
+    @property
+    def effects(self) -> list[SymbolicTensor]:
+        """The tensors that it computes beside its results.
+
+        An assignment that another one replaces may be what lies between reads.
+        """
+        sums = [each for _, several in self.sums for each in several]
+        return [*self.losses, *(each for _, each in self.assignments), *sums]
+
     def assign(self, weight: WeightTensor, value: Any) -> None:
         """Note a new value of a weight."""
         if self.refused:
@@ -2908,7 +2960,14 @@ def check_ends(
 ) -> None:
     """Raise ValueError for results that depend on a reduction over the batch."""
     for end in ends:
-        if end.node.batch_size == 1 and not any(x.node.batch_size for x in starts):
+        if end.node.rows != 1 and not end.whole:
+            raise ValueError(
+                f"{what} returns a tensor whose first axis is not the batch, but has "
+                f"{end.node.rows} rows for each sample: give it a shape that begins "
+                "with the batch, as in ops.reshape(x, (ops.shape(inputs)[0], -1, n))"
+            )
+        alone = end.node.batch_size == 1 and not any(x.node.batch_size for x in starts)
+        if alone or (end.whole and any(x.layer.of_batch for x in calls_to([end]))):
             raise ValueError(
                 f"{what} returns a tensor that is reduced along the batch, whose size "
                 "may differ: only losses of add_loss may be"
@@ -2939,6 +2998,18 @@ def filled_in(value: Any, tensors: Sequence[Any]) -> Any:
         return type(value)([filled_in(each, tensors) for each in value])
     if isinstance(value, dict):
         return {key: filled_in(each, tensors) for key, each in value.items()}
+    return value
+
+
+def _resized(value: Any, first: Any, start: SymbolicTensor) -> Any:
+    """Return arguments with the size of the batch as that of the start of a `call`."""
+    if isinstance(value, BatchSize):
+        own = first.node.rows if isinstance(first, SymbolicTensor) else 1
+        return BatchSize(start, value.rows // own)
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return type(value)([_resized(each, first, start) for each in value])
+    if isinstance(value, dict):
+        return {key: _resized(each, first, start) for key, each in value.items()}
     return value
 
 
@@ -3163,7 +3234,11 @@ def trace_call(
     scope.trace(calls_to([end]), values, {})
     builder.compute_dtype = before_dtype
     if end.whole or end.node.batch_size is None:
-        return values[end]
+        if end.node.rows == 1 or end.whole:
+            return values[end]
+        batch, (_, *rest) = shapes[0][0], builder.shape(values[end])
+        rows = {"shape": (batch, end.node.rows, *rest)}  # of each sample
+        return scope.apply("reshape", (values[end],), rows)[0]
     # a scalar of the whole batch
     return scope.apply("reshape", (values[end],), {"shape": ()})[0]
 
@@ -3188,6 +3263,8 @@ def trace_function(function: Callable[[Any], Any], scope: Scope, x: int) -> int:
         )
     check_ends([end], [start], what)
     calls = calls_to([end])
+    if any(node.layer.of_batch for node in calls):
+        raise ValueError(f"{what} reads other samples: compute it in a layer's `call`")
     if any(leaf._weight_specs for node in calls for _, leaf in node.layer._leaves()):
         raise ValueError(f"{what} has weights: call it as a layer of its own")
     inner = Scope(

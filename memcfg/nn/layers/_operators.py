@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from math import prod
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -69,6 +70,9 @@ __all__ = [
     "Pointwise",
     "Power",
     "Reciprocal",
+    "RowCount",
+    "RowNumbers",
+    "Rows",
     "Several",
     "apply_to",
     "as_tensor",
@@ -260,28 +264,37 @@ class Function(Layer):
 
 
 class Filled(Layer):
-    """One number in the shape of a tensor, or in samples of other lengths."""
+    """One number in the shape of a tensor, or in rows of other lengths.
 
-    __slots__ = ("lengths", "target", "value")
+    Of these there are `rows` for each sample.
+    """
+
+    __slots__ = ("lengths", "rows", "target", "value")
 
     def __init__(
         self,
         value: float,
         target: str = "float32",
         lengths: Sequence[int] | None = None,
+        rows: int = 1,
         *,
         name: str | None = None,
     ) -> None:
         self.value = value
         self.target = target
         self.lengths = lengths
+        self.rows = rows
         super().__init__(name)
+
+    def _rows_of(self, operands: Sequence[SymbolicTensor]) -> int:
+        own = super()._rows_of(operands)
+        return own if self.lengths is None else self.rows
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the op, which does not read the tensor."""
         shape = scope.builder.shape(inputs[0])
         if self.lengths is not None:
-            shape = (shape[0], *self.lengths)
+            shape = (shape[0] * self.rows, *self.lengths)
         if self.target == "int32":
             return filled_with(scope.builder, shape, int(self.value), self.name)
         attributes = {"shape": shape, "value": self.value, "dtype": self.target}
@@ -302,6 +315,70 @@ class ForEachSample(Layer):
         (x,) = scope.apply("reshape", (whole,), {"shape": (1, *shape)})
         wide = {"shape": (scope.builder.shape(like)[0], *shape)}
         return scope.apply("broadcast_to", (x,), wide)[0]
+
+
+class Rows(Layer):
+    """A reshape to rows of other lengths, of which each sample has one or more."""
+
+    __slots__ = ("lengths",)
+
+    def __init__(self, lengths: Sequence[int], *, name: str | None = None) -> None:
+        self.lengths = tuple(lengths)
+        super().__init__(name)
+
+    def _rows_of(self, operands: Sequence[SymbolicTensor]) -> int:
+        (x,) = operands
+        return x.node.rows * prod(x.sample_shape) // prod(self.lengths)
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append the op."""
+        count = prod(scope.builder.shape(inputs[0])) // prod(self.lengths)
+        return scope.apply("reshape", inputs, {"shape": (count, *self.lengths)})[0]
+
+
+class RowNumbers(Layer):
+    """The numbers of rows, from 0; the tensor tells the size of the batch."""
+
+    __slots__ = ("rows",)
+
+    of_batch: ClassVar[bool] = True
+
+    def __init__(self, rows: int, *, name: str | None = None) -> None:
+        self.rows = rows
+        super().__init__(name)
+
+    def _rows_of(self, operands: Sequence[SymbolicTensor]) -> int:
+        del operands
+        return self.rows
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append a constant, in int32."""
+        count = scope.builder.shape(inputs[0])[0] * self.rows
+        data = np.arange(count, dtype=">f4").tobytes().hex()
+        (y,) = scope.apply("constant", (), {"shape": (count,), "data": data})
+        return scope.apply("cast", (y,), {"dtype": "int32"})[0]
+
+
+class RowCount(Layer):
+    """The number of rows, in float32; the tensor tells the size of the batch."""
+
+    __slots__ = ("rows",)
+
+    of_batch: ClassVar[bool] = True
+
+    def __init__(self, rows: int, *, name: str | None = None) -> None:
+        self.rows = rows
+        super().__init__(name)
+
+    def _is_whole(self, operands: Sequence[SymbolicTensor]) -> bool:
+        del operands
+        return True
+
+    def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
+        """Append a constant."""
+        count = scope.builder.shape(inputs[0])[0] * self.rows
+        number = {"shape": (), "value": float(count), "dtype": "float32"}
+        return scope.apply("fill", (), number)[0]
 
 
 class Joined(Layer):
@@ -334,6 +411,11 @@ class OfBatch(Layer):
     __slots__ = ("axes", "keepdims", "op")
 
     batch_size: ClassVar[int] = 1
+    of_batch: ClassVar[bool] = True
+
+    def _rows_of(self, operands: Sequence[SymbolicTensor]) -> int:
+        del operands
+        return 1
 
     def _is_whole(self, operands: Sequence[SymbolicTensor]) -> bool:
         return self.axes is not None or super()._is_whole(operands)

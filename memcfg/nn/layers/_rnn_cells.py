@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from memcfg.nn._argument_checks import activation_name, integer
+from memcfg.nn.layers._batch_size import BatchSize
 from memcfg.nn.layers._layer import (
     Layer,
     Scope,
@@ -500,8 +501,11 @@ def initial_state(cell: Any, batch_size: int | None) -> Any:
     return zero_states(size if isinstance(size, list | tuple) else [size], batch_size)
 
 
-def zero_states(sizes: Sequence[int], batch_size: int | None) -> list[Any]:
+def zero_states(sizes: Sequence[int], batch_size: Any) -> list[Any]:
     """Return zeros for states of some lengths; None for the batch of a `call`."""
+    if isinstance(batch_size, BatchSize):
+        like, rows = batch_size.like, batch_size.rows
+        return [Filled(0.0, "float32", (size,), rows)(like) for size in sizes]
     if batch_size is not None:
         samples = integer(batch_size, "batch_size")
         return [np.zeros((samples, size), np.float32) for size in sizes]

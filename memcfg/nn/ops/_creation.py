@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from memcfg.nn._argument_checks import constant, integer
-from memcfg.nn.layers._layer import SymbolicTensor, Variable, current_call
-from memcfg.nn.layers._operators import Filled
+from memcfg.nn.layers._batch_size import BatchSize
+from memcfg.nn.layers._layer import (
+    SymbolicTensor,
+    Variable,
+    current_call,
+    has_batch_size,
+)
+from memcfg.nn.layers._operators import Filled, Function, RowNumbers
 from memcfg.nn.ops._declaring import described
 from memcfg.nn.ops._shapes import broadcast_to, reshape, stack
 
@@ -65,7 +71,7 @@ def array(x: Any, dtype: str | None = None) -> Any:
 @described
 def convert_to_tensor(x: Any, dtype: str | None = None) -> Any:
     """Return an array of numbers, which a tape sees, or a symbolic tensor as it is."""
-    if isinstance(x, SymbolicTensor):
+    if isinstance(x, SymbolicTensor) or has_batch_size(x):
         return x
     return Variable.functions.watched(x if _is_seen(x, dtype) else array(x, dtype))
 
@@ -97,8 +103,8 @@ def dtype(x: Any) -> str:
 
 @described
 def arange(
-    start: float,
-    stop: float | None = None,
+    start: Any,
+    stop: Any = None,
     step: float | None = None,
     dtype: Any = None,
 ) -> Any:
@@ -106,9 +112,15 @@ def arange(
     if start is None:
         raise TypeError(
             "arange: start must be a number, got None, such as the length of an axis "
-            "of None: read x.shape in the `call` of a layer, which is traced for each"
+            "of None: read x.shape in the `call` of a layer, which is traced for each, "
+            "and ops.shape(x)[0] for the batch"
         )
     low, high = (0, start) if stop is None else (start, stop)
+    if isinstance(high, BatchSize) and low == 0 and step in (None, 1):
+        numbers = RowNumbers(high.rows)(high.like)
+        if dtype is None or np.dtype(dtype).kind in "iu":
+            return numbers
+        return Function("cast", {"dtype": "float32"})(numbers)
     return _array(np.arange(low, high, 1 if step is None else step), dtype)
 
 
@@ -177,22 +189,28 @@ def tri(N: int, M: int | None = None, k: int = 0, dtype: Any = None) -> Any:
 
 def _filled(shape: Any, value: Any, dtype: Any) -> Any:
     """Return an array, or a tensor of the `call` if the shape begins with None."""
-    if not isinstance(shape, list | tuple) or None not in shape:
+    known = isinstance(shape, int | np.integer) or not has_batch_size(shape)
+    if isinstance(shape, BatchSize):
+        shape = (shape,)
+    if known and (not isinstance(shape, list | tuple) or None not in shape):
         return (
             _array(np.full(shape, value), None)
             if dtype is None
             else np.full(shape, value, dtype)
         )
-    call = current_call()
-    if call is None or shape[0] is not None or None in shape[1:]:
+    size, call = shape[0], current_call()
+    if size is None and call is not None:
+        size = BatchSize(call.starts[0])
+    rest = shape[1:]
+    if not isinstance(size, BatchSize) or None in rest or has_batch_size(rest):
         raise ValueError(
             f"a length of None is that of the batch, in a `call` and in the first "
             f"place of a shape: got {tuple(shape)}"
         )
     whole = dtype is not None and np.dtype(dtype).kind in "iu"
-    lengths = tuple(integer(each, "a length") for each in shape[1:])
-    number = constant(value, "the number")
-    return Filled(number, "int32" if whole else "float32", lengths)(call.starts[0])
+    lengths = tuple(integer(each, "a length") for each in rest)
+    number, kind = constant(value, "the number"), "int32" if whole else "float32"
+    return Filled(number, kind, lengths, size.rows)(size.like)
 
 
 @described

@@ -13,9 +13,11 @@ from memcfg.nn._argument_checks import integer
 from memcfg.nn._keras_arguments import takes_arguments
 from memcfg.nn.layers import SymbolicTensor
 from memcfg.nn.layers import _operators as operators
+from memcfg.nn.layers._batch_size import BatchSize
 from memcfg.nn.layers._layer import (
     Variable,
     current_call,
+    in_loss,
     named_operation,
     pattern,
 )
@@ -25,6 +27,7 @@ from memcfg.nn.layers._operators import (
     OfBatch,
     OfWeight,
     Pointwise,
+    Rows,
     as_tensor,
     check_batch,
 )
@@ -38,10 +41,12 @@ __all__ = [
     "as_float",
     "axes_of",
     "axis_of",
+    "batch_size_of",
     "binary",
     "combined",
     "described",
     "documented",
+    "for_each_row",
     "joined",
     "lengths_of",
     "of_one",
@@ -616,7 +621,7 @@ def _of_lists(function: Callable[..., Any]) -> Callable[..., Any]:
     def call(*args: Any, **options: Any) -> Any:
         if args and isinstance(args[0], int | float | list | tuple):
             leaves: list[Any] = []
-            kinds = (SymbolicTensor, Variable, np.ndarray, np.generic)
+            kinds = (SymbolicTensor, Variable, BatchSize, np.ndarray, np.generic)
             pattern((args, options), leaves, kinds)
             if not leaves:
                 array = np.asarray(args[0])
@@ -643,9 +648,8 @@ def tensor_of(x: Any, name: str) -> SymbolicTensor:
     """Return a symbolic tensor; TypeError for anything else."""
     if x is None:
         raise TypeError(
-            f"{name} needs a tensor, got None: the length of the batch, "
-            "ops.shape(x)[0], is not known in a call. Leave the batch out: what has a "
-            "batch of 1 or none is broadcast, and zeros_like(x) has the batch of x"
+            f"{name} needs a tensor, got None, as x.shape[0] is, the length of the "
+            "batch: in a call, ops.shape(x)[0] stands for it"
         )
     if not isinstance(x, SymbolicTensor):
         raise TypeError(
@@ -658,6 +662,28 @@ def tensor_of(x: Any, name: str) -> SymbolicTensor:
 def lengths_of(x: SymbolicTensor) -> list[Any]:
     """Return the shape, with None for a batch of any size."""
     return [*x.shape] if x.whole else [None, *x.sample_shape]
+
+
+def batch_size_of(x: SymbolicTensor) -> BatchSize | None:
+    """Return the first length of a tensor in a `call` or a loss; None if not there."""
+    if x.whole or x.node.batch_size is not None:
+        return None
+    if current_call() is None and not in_loss.get():
+        return None
+    like, rows = x, x.node.rows
+    while like.node.rows != 1:
+        like = next(each for each in like.node.inputs if not each.whole)
+    return BatchSize(like, rows)
+
+
+def for_each_row(x: SymbolicTensor, size: BatchSize) -> Any:
+    """Return a tensor without a batch, repeated so often along a new first axis."""
+    made = ForEachSample()([x, size.like])
+    if size.rows == 1:
+        return made
+    one = reshaped(made, [None, 1, *x.shape])
+    wide = {"shape": (None, size.rows, *x.shape)}
+    return Rows(x.whole_shape)(Function("broadcast_to", wide)(one))
 
 
 def axis_of(x: SymbolicTensor, axis: Any, rank: int | None = None) -> int:
@@ -706,11 +732,12 @@ def reduced(how: str, x: Any, axis: Any, keepdims: bool) -> Any:
     x = tensor_of(x, how)
     if how == "mean":
         x = as_float(x)
-    if axis is None and not x.whole:
+    if axis is None and not x.whole and current_call() is None:
         return OfBatch(f"reduce_{how}", bool(keepdims))(x)
     if not x.whole and current_call() is not None:
-        several = axis if isinstance(axis, list | tuple) else (axis,)
         rank = len(x.shape)
+        axis = range(rank) if axis is None else axis
+        several = axis if isinstance(axis, list | tuple | range) else (axis,)
         if any(each in (0, -rank) for each in several):
             others = [each for each in several if each not in (0, -rank)]
             axes = (0, *(axes_of(x, others) if others else ()))

@@ -12,14 +12,18 @@ import numpy as np
 from memcfg.nn._argument_checks import check_channels_last, constant, integer
 from memcfg.nn.layers import SymbolicTensor
 from memcfg.nn.layers import _operators as operators
-from memcfg.nn.layers._operators import Function, Joined, as_tensor
+from memcfg.nn.layers._batch_size import BatchSize
+from memcfg.nn.layers._layer import has_batch_size
+from memcfg.nn.layers._operators import Function, Joined, Rows, as_tensor
 from memcfg.nn.ops._along_axes import sum as sum_of
 from memcfg.nn.ops._declaring import (
     aligned,
     as_dtype_of,
     axis_of,
+    batch_size_of,
     described,
     documented,
+    for_each_row,
     lengths_of,
     reordered,
     reshaped,
@@ -90,9 +94,16 @@ def _is_array(x: Any) -> bool:
 
 
 @described
-def shape(x: Any) -> tuple[int | None, ...]:
-    """Return the shape; None stands for a batch of any size."""
-    result: tuple[int | None, ...] = np.shape(x) if _is_array(x) else x.shape
+def shape(x: Any) -> tuple[Any, ...]:
+    """Return the shape; None stands for a batch of any size.
+
+    In a `call` or a loss, the first length is an object that other ops take as a length
+    of shapes; ``2 * ops.shape(x)[0]`` is one, too.
+    """
+    if isinstance(x, SymbolicTensor):
+        size = batch_size_of(x)
+        return x.shape if size is None else (size, *x.shape[1:])
+    result: tuple[int, ...] = np.shape(x) if _is_array(x) else x.shape
     return result
 
 
@@ -103,33 +114,42 @@ def ndim(x: Any) -> int:
 
 
 @described
-def size(x: Any) -> int | None:
+def size(x: Any) -> Any:
     """Return the number of elements; None for a batch of any size."""
     lengths = shape(x)
-    return None if None in lengths else prod(n or 0 for n in lengths)
+    counts = [n for n in lengths if not isinstance(n, BatchSize)]
+    if None in counts:
+        return None
+    count = prod(n or 0 for n in counts)
+    return count if len(counts) == len(lengths) else lengths[0] * count
 
 
 @documented
 def reshape(x: Any, newshape: Sequence[int | None]) -> Any:
-    """Change the shape of each sample, or of a tensor without a batch."""
+    """Change the shape; axes that are joined to the batch give it more rows."""
     x = tensor_of(x, "reshape")
     given: Any = newshape if isinstance(newshape, list | tuple) else (newshape,)
     if x.whole:
         return reshaped(x, _complete(given, prod(lengths_of(x)), x))
     first, *rest = given
-    if first not in (-1, None, x.shape[0]):
+    if not isinstance(first, BatchSize) and first not in (-1, None, x.shape[0]):
         raise ValueError(
-            f"reshape: axis 0 of {x!r} is the batch and cannot change: the new shape "
-            f"must start with -1, got {first}"
+            f"reshape: axis 0 of {x!r} is the batch, of any size: the new shape must "
+            f"start with -1, or in a call with ops.shape(x)[0], got {first}"
         )
-    counted = rest and all(isinstance(n, int) and n > 0 for n in rest)
-    if first == -1 and counted and prod(rest) < prod(x.sample_shape):
-        raise ValueError(
-            f"reshape: axis 0 of {x!r} is the batch and takes in no other axis: give "
-            f"the shape of a sample, as in {(-1, *x.sample_shape)}. matmul, dot and "
-            "Dense compute along the last axis of any number"
-        )
-    return reshaped(x, [None, *_complete(rest, prod(x.sample_shape), x)])
+    own = x.node.rows
+    count = own * prod(x.sample_shape)  # of elements for each sample
+    known = [n for n in rest if n not in (-1, None)]
+    of_row = prod(integer(n, "reshape: a length") for n in known)
+    rows = own
+    if isinstance(first, BatchSize):
+        rows = first.rows
+    elif first == -1 and len(known) == len(rest) and not count % of_row:
+        rows = count // of_row
+    if count % rows:
+        raise _unfitting(x, given)
+    lengths = _complete(rest, count // rows, x)
+    return reshaped(x, [None, *lengths]) if rows == own else Rows(lengths)(x)
 
 
 def _complete(lengths: Sequence[Any], count: int, x: Any) -> list[int]:
@@ -138,30 +158,30 @@ def _complete(lengths: Sequence[Any], count: int, x: Any) -> list[int]:
     known = [1 if n in (-1, None) else integer(n, "reshape: a length") for n in lengths]
     rest, left = divmod(count, prod(known))
     if len(open_ones) > 1 or left or (rest != 1 and not open_ones):
-        raise ValueError(
-            f"reshape: {x!r} cannot have the shape {tuple(lengths)}: the numbers of "
-            "elements differ"
-        )
+        raise _unfitting(x, lengths)
     for place in open_ones:
         known[place] = rest
     return known
 
 
+def _unfitting(x: Any, lengths: Sequence[Any]) -> ValueError:
+    return ValueError(
+        f"reshape: {x!r} cannot have the shape {tuple(lengths)}: the numbers of "
+        "elements differ"
+    )
+
+
 @documented
 def ravel(x: Any) -> Any:
-    """Return a tensor without a batch in one dimension."""
-    x = tensor_of(x, "ravel")
-    if not x.whole:
-        raise ValueError(
-            f"ravel: axis 0 of {x!r} is the batch: flatten samples by "
-            "ops.reshape(x, (-1, n))"
-        )
-    return reshape(x, (-1,))
+    """Return a tensor in one dimension."""
+    return reshape(tensor_of(x, "ravel"), (-1,))
 
 
 @documented
 def expand_dims(x: Any, axis: Any) -> Any:
     """Insert axes of length 1."""
+    if isinstance(x, BatchSize):  # a vector of lengths
+        return [x]
     x = tensor_of(x, "expand_dims")
     several = axis if isinstance(axis, list | tuple) else (axis,)
     rank = len(x.shape) + len(several)
@@ -266,10 +286,20 @@ def rot90(array: Any, k: int = 1, axes: Any = (0, 1)) -> Any:
     return flip(swapaxes(x, first, second), second) if turns else x
 
 
+def _sized(x: Any, lengths: Any, name: str) -> SymbolicTensor:
+    """Return a tensor; an array is one where a length is that of the batch."""
+    return as_tensor(x, name) if has_batch_size(lengths) else tensor_of(x, name)
+
+
 @documented
 def broadcast_to(x: Any, shape: Sequence[Any]) -> Any:
-    """Repeat axes of length 1; the length of the batch is -1 or None."""
-    x = tensor_of(x, "broadcast_to")
+    """Repeat axes of length 1; the batch is -1, None, or ``ops.shape(x)[0]``."""
+    x = _sized(x, shape, "broadcast_to")
+    first = shape[0] if shape else None
+    if x.whole and isinstance(first, BatchSize):
+        if len(x.shape) == len(shape) and x.shape[0] == 1:
+            x = reshaped(x, x.shape[1:])
+        return for_each_row(broadcast_to(x, [*shape[1:]]), first)
     lengths = lengths_of(x)
     wide = [*shape] if x.whole else [None, *shape[1:]]
     ends = wide[max(len(wide) - len(lengths), 0) :]
@@ -292,6 +322,8 @@ def part(x: SymbolicTensor, axis: int, begin: int, end: int) -> Any:
 @documented
 def concatenate(xs: Sequence[Any], axis: int = 0) -> Any:
     """Join tensors along an axis; those without a batch are repeated."""
+    if has_batch_size(xs):  # vectors of lengths
+        return [length for each in xs for length in each]
     tensors = [as_tensor(each, "concatenate") for each in xs]
     like = next((each for each in tensors if not each.whole), tensors[0])
     place = axis_of(like, axis)
@@ -318,6 +350,8 @@ def append(x1: Any, x2: Any, axis: int | None = None) -> Any:
 @documented
 def stack(x: Any, axis: int = 0) -> Any:
     """Join tensors along a new axis."""
+    if has_batch_size(x):  # lengths
+        return [*x]
     tensors = [as_tensor(each, "stack") for each in x]
     like = next((each for each in tensors if not each.whole), tensors[0])
     place = axis_of(like, axis, len(like.shape) + 1)
@@ -426,13 +460,21 @@ def unstack(x: Any, num: int | None = None, axis: int = 0) -> list[Any]:
 
 @documented
 def tile(x: Any, repeats: Any) -> Any:
-    """Repeat the whole tensor along each axis; the batch once."""
-    x = tensor_of(x, "tile")
+    """Repeat the whole tensor along each axis; a batch once.
+
+    A tensor without a batch may be repeated for each sample, ``ops.shape(x)[0]`` times.
+    """
+    x = _sized(x, repeats, "tile")
     counts = list(repeats) if isinstance(repeats, list | tuple) else [repeats]
     lengths = lengths_of(x)
-    counts = [1] * (len(lengths) - len(counts)) + [
-        integer(each, "tile: a number of repeats") for each in counts
-    ]
+    counts = [1] * (len(lengths) - len(counts)) + counts
+    first = counts[0]
+    if x.whole and isinstance(first, BatchSize):
+        made = tile(x, [1, *counts[1:]])
+        if made.shape[0] != 1:
+            return reshape(for_each_row(made, first), (-1, *made.shape[1:]))
+        return for_each_row(reshaped(made, made.shape[1:]), first)
+    counts = [integer(each, "tile: a number of repeats") for each in counts]
     if not x.whole and (counts[0] != 1 or len(counts) > len(lengths)):
         raise ValueError(
             f"tile: axis 0 of {x!r} is the batch: repeats must start with 1, one for "
@@ -454,11 +496,13 @@ def tile(x: Any, repeats: Any) -> Any:
 @documented
 def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
     """Repeat each element along an axis; by default of the flattened tensor."""
-    x = tensor_of(x, "repeat")
+    x = _sized(x, repeats, "repeat")
     if axis is None:
         x, axis = ravel(x), 0
     place = axis_of(x, axis)
     lengths = lengths_of(x)
+    if isinstance(repeats, BatchSize) and x.whole and lengths[place] == 1 == place + 1:
+        return for_each_row(reshaped(x, x.shape[1:]), repeats)
     counts = np.atleast_1d(np.asarray(repeats))
     if counts.size == 1:
         count = integer(counts.item(), "repeat: repeats")
