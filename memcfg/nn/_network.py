@@ -35,6 +35,8 @@ from memcfg.nn.layers._layer import (
     repeated,
     settled,
     show_shape,
+    trace_in_training,
+    weights_read,
 )
 from memcfg.units import format_bytes
 
@@ -350,18 +352,20 @@ class Network:
         """
         adding = [node.outputs[0] for node in self.nodes if _adds_loss(node.layer)]
         nodes = calls_to([*ends, *self.losses, *adding])
-        held = {leaf for node in nodes for _, leaf in node.layer._leaves()}
-        held |= {
-            each.layer
-            for node in nodes
-            for each in node.inputs
-            if isinstance(each, WeightTensor)
-        }
-        return frozenset(
-            each.name
-            for each in self.weights
-            if each.trainable and each.regularizer is None and each.layer not in held
-        )
+
+        def apart() -> frozenset[str]:
+            read = {pair for node in nodes for pair in weights_read(node)}
+            pairs = {(each.layer, each.spec_name): each for each in self.weights}
+            return frozenset(
+                each.name
+                for pair, each in pairs.items()
+                if each.trainable and each.regularizer is None and pair not in read
+            )
+
+        if apart():  # perhaps of a `call` that reads them in training only
+            for node in nodes:
+                trace_in_training(node)
+        return apart()
 
     def frozen(self) -> frozenset[str]:
         """Return the names of the weights that are not trainable."""

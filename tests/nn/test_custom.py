@@ -825,3 +825,36 @@ def test_variables_are_weights():
             weights = getattr(each, f"{kind}weights")
             found = getattr(each, f"{kind}variables")
             assert [w.path for w in found] == [w.path for w in weights]
+
+
+def test_weights_that_a_call_does_not_read_are_left_as_they_are():
+    """With a warning, as in Keras; what only training reads is trained."""
+
+    class Spare(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.used, self.unused = nn.Dense(4), nn.Dense(4)
+            self.unused.build((None, 4))
+            self.spare = self.add_weight((3,), "ones", name="spare")
+            self.scale = self.add_weight((4,), "ones", name="scale")
+
+        def call(self, x, training=None):
+            y = self.used(x)
+            return y * self.scale if training else y
+
+    layer = Spare()
+    model = nn.Sequential([nn.Input((4,)), layer, nn.Dense(1)])
+    model.compile(nn.optimizers.AdamW(0.1, weight_decay=0.5), "mse")
+    before = {each.path: each.numpy() for each in layer.weights}
+    with pytest.warns(UserWarning, match="no loss depends on the weights") as told:
+        model.fit(np.ones((8, 4)), np.zeros((8, 1)), verbose=0)
+    (warning,) = told
+    changed = {
+        each.path
+        for each in layer.weights
+        if not np.array_equal(each.numpy(), before[each.path])
+    }
+    for path in before:
+        is_unused = "spare/spare" in path or layer.unused.name in path
+        assert (path in changed) != is_unused
+        assert (repr(path) in str(warning.message)) == is_unused

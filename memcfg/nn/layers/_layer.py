@@ -103,7 +103,9 @@ __all__ = [
     "sums_of_call",
     "trace_call",
     "trace_function",
+    "trace_in_training",
     "trace_whole",
+    "weights_read",
     "with_mask",
 ]
 
@@ -3108,6 +3110,31 @@ def may_measure(layer: Layer) -> bool:
         for _, leaf in layer._leaves()
         for each in leaf._inner.values()
     )
+
+
+def weights_read(node: Node) -> Iterator[tuple[Layer, str]]:
+    """Yield the weights that a call reads, by their layers and names, as traced."""
+    layer = node.layer
+    reads = [(x.layer, x.spec.name) for x in node.inputs if isinstance(x, WeightTensor)]
+    yield from reads
+    traces = [each for each in layer._inner.values() if isinstance(each, _Inner)]
+    if type(layer).trace is not Layer.trace or not traces:
+        for _, leaf in layer._leaves():
+            yield from ((leaf, spec.name) for spec in leaf._weight_specs or ())
+        return
+    for inner in traces:
+        for end in (*inner.outputs, *inner.losses, *inner.assigned):
+            if isinstance(end, WeightTensor):
+                yield end.layer, end.spec.name
+        for each in inner.nodes:
+            yield from weights_read(each)
+
+
+def trace_in_training(node: Node) -> None:
+    """Trace the `call` of a layer in training, if it was not."""
+    if type(node.layer).trace is Layer.trace and node.training is None:
+        args, options = node.details or ((), {})
+        node.layer._again(node.inputs, (args, options | {"training": True}))
 
 
 def inner_layers(layer: Layer) -> list[Layer]:
