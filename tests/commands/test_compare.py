@@ -337,3 +337,48 @@ def test_a_row_of_dashes_has_its_reason(capsys):
     for method in methods[1:]:
         assert f"\n{method}: " in reasons
     assert "share: no plan fits; L needs 100.0% of the peak of share" in reasons
+
+
+def test_drawbacks_follow_from_the_cells(small, tmp_path):
+    words = ["--methods", "share,rotor,meng_swap,gist_fp8,exact"]
+    words += ["--budgets", "100%,70%", "--output", str(tmp_path / "found.md")]
+    found = compared(tmp_path, *words)
+    lines = (tmp_path / "found.md").read_text().splitlines()
+    told = {
+        line.split("|")[1].strip(" `"): line.split("|")[-2].strip()
+        for line in lines
+        if line.startswith("| `")
+    }
+    middle = {
+        (cell["method"], cell["network"], cell["budget"]): cell["at"][
+            len(cell["at"]) // 2
+        ]
+        for cell in found["cells"]
+    }
+    networks = {each["network"] for each in found["networks"]}
+    rows = {row["method"]: row for row in found["methods"]}
+    exact = [name for name, row in rows.items() if row["lossless"]]
+    for method, row in rows.items():
+        own = {key[1:]: at for key, at in middle.items() if key[0] == method}
+        alien = [
+            name
+            for name in networks
+            if all(
+                at["reason"] and at["needs_bytes"] is None
+                for (network, _), at in own.items()
+                if network == name
+            )
+        ]
+        assert ("does not take" in told[method]) == bool(alien)
+        fits = [
+            cell
+            for cell in own
+            if cell[0] not in alien
+            and any(middle[(each, *cell)]["reason"] is None for each in exact)
+        ]
+        refused = [cell for cell in fits if own[cell]["reason"]]
+        if row["least"] and row["least"] < 1 and refused:
+            assert f"refuses {len(refused)} of {len(fits)} that" in told[method]
+        assert ("not lossless" in told[method]) == (method == "gist_fp8")
+    assert told["share"] == "saves nothing beyond `share`"
+    assert "on the host" in told["meng_swap"]

@@ -7,6 +7,7 @@ import io
 import textwrap
 from typing import TYPE_CHECKING, Any
 
+from memcfg.commands.comparison._drawbacks import drawbacks
 from memcfg.commands.comparison._method_cells import MIDDLE
 from memcfg.commands.comparison._method_document import at_rate
 from memcfg.units import format_bytes, format_seconds
@@ -73,9 +74,13 @@ def markdown(document: Mapping[str, Any]) -> str:
     titles = ["method", "technique", "scope", "static", "lossless", "op times"]
     titles += ["networks", "plans", "least", "peak", *(f"× {rate}" for rate in rates)]
     titles += ["extra work", "host peak"] + ["× trained"] * bool(document["steps"])
-    titles += ["planning", "source"]
+    titles += ["planning", "source", "drawbacks"]
     lines = [_line(titles), _line(["---"] * len(titles))]
-    lines += [_line(_method(row, document)) for row in document["methods"]]
+    against = drawbacks(document)
+    lines += [
+        _line([*_method(row, document), "; ".join(against[row["method"]]) or _NONE])
+        for row in document["methods"]
+    ]
     notes = (
         textwrap.fill(
             note,
