@@ -36,6 +36,7 @@ from memcfg._caller import outside
 from memcfg._checks import name_of, unknown
 from memcfg._core import Counter, Lock
 from memcfg.config._dtype_policy import as_policy, dtype_policy
+from memcfg.data import TensorSpec
 from memcfg.errors import InfeasiblePlanError, MemcfgError, WeightsError
 from memcfg.graph import TIMES
 from memcfg.memory.crash._crash_hooks import on_error
@@ -88,6 +89,7 @@ from memcfg.nn.inputs._reading import (
     is_arrays,
     is_stream,
     source_of,
+    with_first_targets,
 )
 from memcfg.nn.inputs._samples import SampleShapes, Wanted, columns, samples
 from memcfg.nn.layers._layer import (
@@ -1121,7 +1123,7 @@ class Model(FixedAttributes, Configured):
         The plan for known batch sizes leaves room for these blocks. If no size is
         known, as after a `map` of batches, the first batches are read before planning.
         """
-        self._adapt_to(x, y)
+        x = self._adapt_to(x, y)
         with self._lock.session(self._trained_elsewhere()):
             self._trainer.stop_training = False
             self._compiled("fit")
@@ -1267,7 +1269,7 @@ class Model(FixedAttributes, Configured):
         """
         shown, given = check_verbose(verbose), check_callbacks(callbacks)
         self._compiled("evaluate")
-        self._adapt_to(x, y)
+        x = self._adapt_to(x, y)
         own = self._own_steps()
         of = None if evaluations is None else Evaluations(evaluations)
         source: Any
@@ -3266,10 +3268,17 @@ class Model(FixedAttributes, Configured):
                 self._lock.require_no_session(self._trained_elsewhere())
                 self._build(opened, structure)
 
-    def _adapt_to(self, x: Any, y: Any) -> None:
-        """Take samples of other lengths and targets of other shapes, if it can."""
+    def _adapt_to(self, x: Any, y: Any) -> Any:
+        """Take samples of other lengths and targets of other shapes, if it can.
+
+        Returns the samples, or what begins with a batch that was taken from them.
+        """
         self._open_for(x)
+        compiled = self._config
+        if compiled is not None and compiled.goals.reads_any and is_stream(None, x, y):
+            x, y = with_first_targets(x)
         self._take_targets(y)
+        return x
 
     def _take_targets(self, y: Any) -> None:
         """Have losses of the user's read targets of the shapes that are given."""
@@ -3284,9 +3293,10 @@ class Model(FixedAttributes, Configured):
         shapes = {
             key: tuple(getattr(each, "shape", None) or np.shape(each))[1:]
             for key, each in parts.items()
-            if is_array(each) or holds_numbers(each)
+            if is_array(each) or holds_numbers(each) or isinstance(each, TensorSpec)
         }
-        if shapes == compiled.goals.shapes:
+        known = all(None not in shape for shape in shapes.values())
+        if shapes == compiled.goals.shapes or not known:
             return
         goals, network = compiled.goals._replace(shapes=shapes), self._network
         same = network is not None and (

@@ -30,6 +30,7 @@ from memcfg.nn.layers._layer import (
     calls_to,
     first_value,
     input_layer,
+    labels_of,
     lines_of,
     may_measure,
     repeated,
@@ -642,22 +643,25 @@ def _paths(
     layers: Sequence[Layer], name: str, key: str
 ) -> Iterator[tuple[str, str, Layer]]:
     """Yield all layers, including inner ones, with their names here and in files."""
-    keys = _file_names(layers)
+    labels = labels_of(layers)
+    keys = _file_names(layers, labels)
     for layer in layers:
         # A shared layer has one name per path to it, so the work can be exponential.
         spend(0.1 + 0.1 * name.count("/"))
-        own = f"{name}{layer.name}", f"{key}{keys[layer]}"
+        own = f"{name}{labels[layer]}", f"{key}{keys[layer]}"
         yield *own, layer
         yield from _paths(layer._sublayers(), f"{own[0]}/", f"{own[1]}/")
 
 
-def _file_names(layers: Sequence[Layer]) -> dict[Layer, str]:
+def _file_names(
+    layers: Sequence[Layer], labels: Mapping[Layer, str]
+) -> dict[Layer, str]:
     """Return each layer's name in files, numbering automatic ones per model."""
-    taken = {layer.name for layer in layers if layer._named}
+    taken = {labels[layer] for layer in layers if layer._named}
     keys: dict[Layer, str] = {}
     for layer in layers:
         if layer._named:
-            keys[layer] = layer.name
+            keys[layer] = labels[layer]
             continue
         number, key = 0, layer._kind
         while key in taken:

@@ -90,7 +90,7 @@ class Sequential(Model):
 
     def get_config(self) -> dict[str, Any]:
         """Return the layers with their settings, as Keras writes them."""
-        if type(self) is Sequential:
+        if type(self).__init__ is Sequential.__init__:  # also of a user's class
             return sequential_config(self)
         return super().get_config()
 

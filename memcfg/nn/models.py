@@ -289,7 +289,7 @@ def clone_model(
     TypeError
         If a layer cannot be described by its ``get_config``.
     ValueError
-        If the class is your own, and other arguments are given.
+        If the class is your own and has a `call`, and other arguments are given.
     RuntimeError
         If the model's shapes are not known.
 
@@ -307,18 +307,21 @@ def clone_model(
             return clone_model(inner, None, clone_function, call_function, True)
         return copied(inner)
 
-    own = type(model) not in (Model, Sequential)
-    given = (input_tensors, clone_function, call_function)
-    if own and any(each is not None for each in given):
+    kind = type(model)
+    given = any(
+        each is not None for each in (input_tensors, clone_function, call_function)
+    )
+    if model._calls_itself and given:
         raise ValueError(
-            f"{type(model).__name__} is a class of your own, of which only the "
+            f"{kind.__name__} is a class of your own with a `call`, of which only the "
             "constructor makes another model: clone_model takes no other arguments"
         )
-    if own:
+    if kind not in (Model, Sequential) and not given:
         made: Model = remade(model)
         return made
+    kind = _class_of_clone(model)
     if isinstance(model, Sequential) and not model.built:
-        return Sequential([copy_of(layer) for layer in model._stacked()], model.name)
+        return kind([copy_of(layer) for layer in model._stacked()], model.name)
     starts = None if input_tensors is None else symbolic(input_tensors, "inputs")[0]
     call = call_function or (lambda layer, *args, **options: layer(*args, **options))
     network = model._built_network()
@@ -326,14 +329,21 @@ def clone_model(
     if isinstance(model, Sequential) and starts is None and call_function is None:
         chain = [layers[each] for each in model._stacked()]
         if isinstance(inputs, SymbolicTensor):
-            return Sequential([inputs, *chain], model.name)
-        chained = Sequential(chain, model.name)
+            return kind([inputs, *chain], model.name)
+        chained = kind(chain, model.name)
         chained._build([each.open_shape for each in network.inputs], network.takes)
         return chained
-    clone = Model(inputs, outputs, name=model.name)
+    clone = _class_of_clone(model, chained=False)(inputs, outputs, name=model.name)
     for loss in losses:
         clone.add_loss(loss)
     return clone
+
+
+def _class_of_clone(model: Model, *, chained: bool = True) -> Any:
+    """Return a class that takes layers, or tensors, and is the model's if it can."""
+    base = Sequential if isinstance(model, Sequential) else Model  # as in Keras
+    kind: Any = type(model) if type(model).__init__ is base.__init__ else base
+    return kind if chained or not issubclass(kind, Sequential) else Model
 
 
 def model_from_description(

@@ -411,3 +411,36 @@ def test_a_dtype_has_a_name(given, name):
 def test_files_and_configurations_are_in_one_module_as_in_keras():
     assert nn.saving.load_model is nn.models.load_model
     assert nn.saving.serialize_keras_object is utils.serialize_keras_object
+
+
+class Stepped(nn.Model):
+    """A class with a step of its own, made between tensors."""
+
+    def train_step(self, data):
+        return super().train_step(data)
+
+
+class Chain(nn.Sequential):
+    """A chain with a step of its own."""
+
+    def train_step(self, data):
+        return super().train_step(data)
+
+
+def test_clones_of_classes_without_a_call_have_their_class_and_shapes():
+    start = nn.Input((4,))
+    model = Stepped(start, nn.Dense(1)(nn.Dense(3, name="h")(start)), name="m")
+    chain = Chain([nn.Input((4,)), nn.Dense(3, name="h"), nn.Dense(1)])
+
+    def wider(layer):
+        return nn.Dense(5, name="h") if layer.name == "h" else type(layer)(1)
+
+    for each, kind in ((model, Stepped), (chain, Chain)):
+        alike = nn.models.clone_model(each)
+        assert type(alike) is kind
+        assert [w.shape for w in alike.weights] == [w.shape for w in each.weights]
+        other = nn.models.clone_model(each, clone_function=wider)
+        assert type(other) is kind
+        assert other.get_layer("h").units == 5
+    again = nn.models.clone_model(model, input_tensors=nn.Input((4,)))
+    assert (type(again), again.name) == (Stepped, "m")

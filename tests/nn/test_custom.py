@@ -858,3 +858,44 @@ def test_weights_that_a_call_does_not_read_are_left_as_they_are():
         is_unused = "spare/spare" in path or layer.unused.name in path
         assert (path in changed) != is_unused
         assert (repr(path) in str(warning.message)) == is_unused
+
+
+@pytest.mark.parametrize("ending", [".memcfg", ".weights.h5", ".weights.safetensors"])
+def test_inner_layers_of_one_name_have_weights_of_their_own(tmp_path, ending):
+    class Twice(nn.Layer):
+        def __init__(self, **options):
+            super().__init__(**options)
+            self.first = nn.Dense(4, name="dense")
+            self.others = [nn.Dense(4, name="dense"), nn.Dense(4, name="dense_1")]
+
+        def call(self, x):
+            for layer in (self.first, *self.others):
+                x = layer(x)
+            return x
+
+    def made():
+        return nn.Sequential([nn.Input((4,)), Twice(name="twice"), nn.Dense(1)])
+
+    model = made()
+    model.compile(nn.optimizers.SGD(0.1), "mse")
+    x = np.random.default_rng(0).normal(size=(8, 4)).astype("f")
+    before = model.get_weights()
+    model.fit(x, x[:, :1], verbose=0)
+    kernels = model.get_weights()
+    assert not any(map(np.array_equal, before, kernels))
+    h = x
+    for kernel, bias in zip(kernels[::2], kernels[1::2], strict=True):
+        h = h @ kernel + bias
+    expected = model.predict(x, verbose=0)
+    np.testing.assert_allclose(expected, h, rtol=1e-4, atol=1e-5)
+    paths = [each.path for each in model.weights]
+    assert len({*paths}) == len(paths)
+    if ending == ".memcfg":
+        model.save(tmp_path / "twice.memcfg")
+        custom = {"Twice": Twice}
+        other = nn.models.load_model(tmp_path / "twice.memcfg", custom_objects=custom)
+    else:
+        model.save_weights(tmp_path / f"twice{ending}")
+        other = made()
+        other.load_weights(tmp_path / f"twice{ending}")
+    np.testing.assert_array_equal(other.predict(x, verbose=0), expected)

@@ -212,3 +212,53 @@ class TestLossesBetweenSamples:
             mc.errors.InfeasiblePlanError, match="between compares the samples"
         ):
             self.made(self.between).fit(self.X, y, 256, verbose=0)
+
+
+def of_two_columns(y_true, y_pred):
+    """The error of the first column where the second is 1."""
+    return mc.nn.ops.mean(
+        mc.nn.ops.abs(y_true[:, :1] - y_pred) * y_true[:, 1:], axis=-1
+    )
+
+
+class Numbered(mc.nn.utils.PyDataset):
+    """Batches by number."""
+
+    def __init__(self, batches):
+        super().__init__()
+        self.batches = batches
+
+    def __len__(self):
+        return len(self.batches)
+
+    def __getitem__(self, index):
+        return self.batches[index]
+
+
+STREAMS = {
+    "generator": lambda batches: (each for each in batches),
+    "list": list,
+    "py_dataset": Numbered,
+    "dataset": lambda batches: mc.data.Dataset.from_tensor_slices(
+        tuple(np.concatenate(each) for each in zip(*batches, strict=True))
+    ).batch(4),
+    "mapped": lambda batches: STREAMS["dataset"](batches).map(lambda x, y: (x, y)),
+}
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_streams_have_targets_of_other_shapes(kind):
+    """Every batch counts once, also the one that tells the shape."""
+    random = np.random.default_rng(0)
+    batches = [
+        (random.normal(size=(4, 3)).astype("f"), random.integers(0, 2, (4, 2)) * 1.0)
+        for _ in range(3)
+    ]
+    model = mc.nn.Sequential([mc.nn.Input((3,)), mc.nn.Dense(1)])
+    model.compile(mc.nn.optimizers.SGD(0.0), of_two_columns, metrics=[of_two_columns])
+    x, y = (np.concatenate(each) for each in zip(*batches, strict=True))
+    expected = np.mean(np.abs(y[:, :1] - model.predict(x, verbose=0)) * y[:, 1:])
+    logs = model.evaluate(STREAMS[kind](batches), verbose=0)
+    np.testing.assert_allclose(logs, [expected, expected], rtol=1e-5)
+    history = model.fit(STREAMS[kind](batches), verbose=0).history
+    np.testing.assert_allclose(history["loss"], [expected], rtol=1e-5)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from memcfg.data import DataSet, Dataset, DataSetIterator
 from memcfg.nn._argument_checks import integer, real, unit_interval
-from memcfg.nn._nesting import are_arrays, holds_numbers, is_array
+from memcfg.nn._nesting import are_arrays, holds_numbers, is_array, leaves
 from memcfg.nn._random import fixed_seed, next_seed
 from memcfg.nn.inputs._array_source import ArraySource
 from memcfg.nn.inputs._samples import samples
@@ -29,6 +30,7 @@ __all__ = [
     "refuse",
     "size_of",
     "source_of",
+    "with_first_targets",
 ]
 
 BATCH_SIZE = 32  # default for arrays, as in Keras
@@ -169,6 +171,28 @@ def is_stream(wanted: Wanted | None, x: Any, y: Any = None) -> bool:
     if y is not None or is_array(x) or holds_numbers(x):
         return False
     return hasattr(x, "__iter__") and not isinstance(x, type)
+
+
+def with_first_targets(x: Any) -> tuple[Any, Any]:
+    """Return a stream, and the targets of its first batch, or their specs.
+
+    They are None where there are none. An iterator is replaced by one that begins with
+    the batch that was taken from it.
+    """
+    first = None
+    if isinstance(x, Dataset):
+        spec = x.element_spec
+        targets = leaves(spec[1]) if isinstance(spec, tuple) and len(spec) > 1 else ()
+        if all(each.shape and None not in each.shape[1:] for each in targets):
+            first = spec
+        else:  # of a user's function
+            first = next(iter(x.take(1)), None)
+    elif isinstance(x, PyDataset | list | tuple):
+        first = x[0] if x else None
+    elif isinstance(x, Iterator) and not hasattr(x, "reset"):
+        taken = list(itertools.islice(x, 1))
+        x, first = itertools.chain(taken, x), taken[0] if taken else None
+    return x, first[1] if isinstance(first, tuple) and len(first) > 1 else None
 
 
 def _is_group(wanted: Wanted | None, x: Any) -> bool:

@@ -91,6 +91,7 @@ __all__ = [
     "first_value",
     "inner_layers",
     "is_whole",
+    "labels_of",
     "may_measure",
     "members",
     "next_order",
@@ -776,6 +777,8 @@ class Scope:
     details: Any = None  # arguments of the call
     masks: Sequence[int | None] = ()  # of the inputs, [batch, steps] or None
     mask: Any = None  # of the result; a list for several results
+    # names of the inner layers of the layer, as `labels_of` returns them
+    labels: Mapping[Layer, str] = field(default_factory=dict)
     # number of calls of each layer so far
     calls: dict[Layer, int] = field(default_factory=dict)
     # Activities with their regularizers, and losses of `add_loss` with None.
@@ -913,7 +916,7 @@ class Scope:
 
     def run(self, layer: Layer, inputs: Sequence[int]) -> int | Sequence[int]:
         """Append a layer's ops and set the mask of its result."""
-        builder = self.builder
+        builder, self.labels = self.builder, labels_of(layer._sublayers())
         group, builder.group = builder.group, self.name
         dtype = builder.compute_dtype
         if dtype is not None:
@@ -933,12 +936,13 @@ class Scope:
 
     def _inner(self, node: Node) -> Scope:
         layer = node.layer
-        call = self.calls.get(layer, 0)
+        call, label = self.calls.get(layer, 0), self.labels.get(layer, layer.name)
         self.calls[layer] = call + 1
         scope = replace(
             self,
-            name=f"{self.name}/{layer.name}" if self.name else layer.name,
-            weights=self._grouped.get(layer.name, {}),
+            name=f"{self.name}/{label}" if self.name else label,
+            weights=self._grouped.get(label, {}),
+            labels={},
             trainable=self.trainable and layer.trainable,
             training=self.training if node.training is None else node.training,
             call=call,
@@ -2006,9 +2010,9 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
     def _leaves(self) -> list[tuple[str, Layer]]:
         """Return this layer and all inner ones, with the prefixes of their weights."""
         result: dict[Layer, str] = {self: ""}
-        for layer in self._sublayers():
+        for layer, label in labels_of(self._sublayers()).items():
             for path, leaf in layer._leaves():
-                result.setdefault(leaf, f"{layer.name}/{path}")
+                result.setdefault(leaf, f"{label}/{path}")
         return [(path, leaf) for leaf, path in result.items()]
 
     def _called_leaves(self) -> list[Layer]:
@@ -3135,6 +3139,21 @@ def trace_in_training(node: Node) -> None:
     if type(node.layer).trace is Layer.trace and node.training is None:
         args, options = node.details or ((), {})
         node.layer._again(node.inputs, (args, options | {"training": True}))
+
+
+def labels_of(layers: Sequence[Layer]) -> dict[Layer, str]:
+    """Return the names of layers, with a number behind one that others have, too."""
+    result: dict[Layer, str] = {}
+    taken = {layer.name for layer in layers}
+    used: set[str] = set()
+    for layer in layers:
+        label, number = layer.name, 0
+        while label in used or (number and label in taken):
+            number += 1
+            label = f"{layer.name}_{number}"
+        used.add(label)
+        result[layer] = label
+    return result
 
 
 def inner_layers(layer: Layer) -> list[Layer]:
