@@ -32,21 +32,27 @@ _UNPLANNED_HINT = (
 )
 
 
+_NUMPY = "numpy"  # the tag of arrays that a program's budget counts
+
+
 @dataclass(frozen=True)
 class Budget:
     """Memory budget of one model: the device's limit minus the bytes of others.
 
     `elsewhere` are the bytes that others hold, of which they give `spare` back if the
-    model needs them. `promised` are those reserved for others, and `aside` those of
-    the model's own buffers outside of the arena. `margin` covers page fragmentation of
-    these buffers. In a program's budget `arrays` are left to arrays of the program, or
-    `initial`, the largest initial value, if that is more.
+    model needs them; `arena` are those of the model, and `values` those of its state
+    outside of the arena, which go as it is loaded. `promised` are those reserved for
+    others, and `aside` those of the model's own buffers outside of the arena. `margin`
+    covers page fragmentation of these buffers. In a program's budget `arrays` are left
+    to arrays of the program, or `initial`, the largest initial value, if that is more.
     """
 
     device: Device
     owner: str
     elsewhere: int
     promised: int = 0
+    arena: int = 0
+    values: int = 0
     spare: int = 0
     arrays: int = 0
     initial: int = 0
@@ -141,11 +147,10 @@ class Budget:
         *,
         is_smallest: bool = True,
     ) -> InfeasiblePlanError:
-        pool = self.device.pool
-        own = pool.stats().current_bytes - self.elsewhere
-        others = Counter(pool.owners())
+        others = Counter(self.device.pool.owners())
         # another copy of the model may share the name
-        others[model_tag(self.owner)] -= own
+        others[model_tag(self.owner)] -= self.arena
+        others[_NUMPY] -= self.values
         limit = self.limit
         left = None
         if limit is not None:

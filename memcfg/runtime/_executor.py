@@ -11,7 +11,7 @@ import gc
 import math
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 
 import numpy as np
 import numpy.typing as npt
@@ -23,6 +23,7 @@ from memcfg.errors import (
     PlanError,
     ResourceExhaustedError,
 )
+from memcfg.memory import owner_of
 from memcfg.plan import lower_bound
 from memcfg.runtime._adaptation import Adaptation
 from memcfg.runtime._budget import Budget, ends_of_pages
@@ -54,12 +55,13 @@ from memcfg.runtime._trial import Trial
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Mapping
 
     from memcfg._core import Counter
     from memcfg._core.engine import Arena
     from memcfg.devices import Device
     from memcfg.graph import Graph
+    from memcfg.memory import Pool
     from memcfg.plan import Plan
     from memcfg.runtime._placement import ExecutionMode
     from memcfg.runtime._report import MemoryReport
@@ -80,6 +82,7 @@ class _Contents(NamedTuple):
     specs: Mapping[str, ProgramSpec]
     state: Mapping[str, int]  # offsets by name
     waiting: Mapping[str, _Value]  # values of state that are not in their place yet
+    moved_in: Graph | None = None  # of programs to come: state is there, and no program
 
     def in_turns(self) -> tuple[list[str], list[str]]:
         """Return the names of values that wait, in the order to write them.
@@ -114,7 +117,15 @@ class _Contents(NamedTuple):
     @property
     def graph(self) -> Graph:
         """One that has the state, as all have, and nothing packed."""
-        return next(iter(self.specs.values())).sized
+        return self.moved_in or next(iter(self.specs.values())).sized
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of the arena that the programs, or the state alone, need."""
+        if self.specs or not self.state:
+            return _nbytes(self.specs)
+        sizes = _sizes(self.graph)
+        return max(end + align_up(sizes[name]) for name, end in self.state.items())
 
 
 _NOTHING = _Contents(None, {}, {}, {})
@@ -164,6 +175,8 @@ class Executor:
         self._settled: Program | None = None  # may keep memory outside of the arena
         self._packed = PackedState()
         self.loader_bytes = 0  # that plans leave to what reads the data
+        # Values of the owner, by the names of state, that `load` is given and takes.
+        self.values: Mapping[str, _Value] = {}
         self._took: dict[object, float] = {}  # seconds of ops in steps, as of `Kernels`
         self._trials: dict[str, Trial] = {}  # of programs whose plans are compared
 
@@ -295,7 +308,7 @@ class Executor:
                 {"": graph},
                 policy,
                 {},
-                self._budget(promised, limit_bytes),
+                self._budget(promised, limit_bytes, names=_names(graph)),
                 {},
                 trains=self._trains,
             )
@@ -328,7 +341,7 @@ class Executor:
             `NO_PLAN` if a tier is full, or the policy cannot plan such a graph.
         """
         with self.lock.turn():
-            budget = self._budget(promised, limit_bytes)
+            budget = self._budget(promised, limit_bytes, names=_names(graph))
             left = budget.nbytes
             missing = 0 if left is None else lower_bound(graph) - left
             if missing > 0:
@@ -363,7 +376,7 @@ class Executor:
             Negative if bytes are left; minus infinity if there is no limit.
         """
         with self.lock.turn():
-            left = self._budget(promised, limit_bytes).nbytes
+            left = self._budget(promised, limit_bytes, names=_names(graph)).nbytes
             return -math.inf if left is None else lower_bound(graph) - left
 
     def smallest_limit(
@@ -386,7 +399,8 @@ class Executor:
             Bytes, others' included. None if the policy has not proven it.
         """
         with self.lock.turn():
-            budget = replace(self._budget(promised), lowest=True)
+            budget = self._budget(promised, names=_names(graph))
+            budget = replace(budget, lowest=True)
             try:
                 planned_spec(
                     graph, without_lessons(policy), budget, trains=self._trains
@@ -406,12 +420,16 @@ class Executor:
         modes: Mapping[str, ExecutionMode] | None = None,
         *,
         promised: int = 0,
+        moved: Callable[[str], object] | None = None,
     ) -> None:
         """Replace the programs by those of `graphs`.
 
         State that is loaded already keeps its value; state that is new takes it
         from `initial`. The arena grows or shrinks to the largest peak; it stays as
         it is while a view that `feed` or `fetch` returned is in use.
+
+        Arrays of the device's pool are moved in one by one, where nothing is loaded:
+        beside the rest of them, the pool has one more tensor at a time.
 
         Parameters
         ----------
@@ -426,6 +444,9 @@ class Executor:
             How programs run that are not planned; those that it names.
         promised : int, default 0
             Bytes of the device to leave to others, in addition to what they have.
+        moved : callable, optional
+            Is called with the name of each value that has been moved in, and lets go of
+            the array; it is loaded then also where an error follows.
 
         Raises
         ------
@@ -451,22 +472,28 @@ class Executor:
                 program_specs, graphs, policy, modes or {}, known=self._specs
             )
             largest = self._largest(graphs, initial)
+            names = _names(next(iter(graphs.values())))
             self.loader_bytes = 0
-            spare = self.device.pool.holders.spare_bytes
+            given = self.device.pool.holders.spare_bytes + self._beside(names)
             try:
-                self._replace(make(self._budget(promised, initial=largest)), initial)
+                specs = make(self._budget(promised, initial=largest, names=names))
+                self._move_in(specs, initial, moved)
+                self._replace(specs, initial)
             except ResourceExhaustedError as error:
                 ends = ends_of_pages(error)
                 if isinstance(error, InfeasiblePlanError):
                     again = self._collects_others()
                 else:
-                    again = spare > 0
+                    again = given > 0
                 if not ends and not again:
                     raise
-                # Holders have given back what they can, which may be less than spare.
-                self._replace(
-                    make(self._budget(promised + ends, initial=largest)), initial
+                # Holders have given back what they can, which may be less than spare;
+                # and others may hold values that were moved in.
+                specs = make(
+                    self._budget(promised + ends, initial=largest, names=names)
                 )
+                self._move_in(specs, initial, moved)
+                self._replace(specs, initial)
             trim_heap()
 
     def read_state(self, tensor: str) -> _Array:
@@ -1031,9 +1058,27 @@ class Executor:
             default=0,
         )
 
+    def _beside(self, names: Collection[str] | None) -> int:
+        """Return the bytes of the owner's values in the pool that `load` would take."""
+        if self._specs or not self.values:
+            return 0
+        pool = self.device.pool
+        taken = self.values.keys() - self.state
+        taken = taken if names is None else taken & {*names}
+        return sum(
+            align_up(max(1, value.nbytes))
+            for value in map(self.values.get, taken)
+            if _lies_in(value, pool)
+        )
+
     def _budget(
-        self, promised: int = 0, limit_bytes: int | None = None, initial: int = 0
+        self,
+        promised: int = 0,
+        limit_bytes: int | None = None,
+        initial: int = 0,
+        names: Collection[str] | None = None,
     ) -> Budget:
+        """Return the budget of programs with state of these names, or with any."""
         pool = self.device.pool
         if limit_bytes is not None:
             return Budget(
@@ -1046,12 +1091,14 @@ class Executor:
                 asked=limit_bytes,
             )
         promised += self.loader_bytes
-        elsewhere = pool.stats().current_bytes - self.nbytes
+        arena, values = self.nbytes, self._beside(names)
         return Budget(
             self.device,
             self.name,
-            elsewhere,
+            pool.stats().current_bytes - arena - values,
             promised,
+            arena=arena,
+            values=values,
             spare=pool.holders.spare_bytes,
             arrays=pool.holders.margin_bytes,
             initial=initial,
@@ -1066,6 +1113,32 @@ class Executor:
             return False
         gc.collect()
         return self.device.pool.stats().current_bytes < before
+
+    def _move_in(
+        self,
+        specs: Mapping[str, ProgramSpec],
+        initial: Mapping[str, _Value],
+        moved: Callable[[str], object] | None,
+    ) -> None:
+        """Move arrays of the pool into the arena, one by one, if nothing is loaded.
+
+        An error leaves those there that have been moved, and the others where they are.
+        """
+        if moved is None or not self._beside(None):
+            return
+        self._place_state()
+        pool, graph = self.device.pool, next(iter(specs.values())).sized
+        sizes, offsets = _sizes(graph), state_offsets(graph)
+        if any(offsets.get(name) != at for name, at in self._loaded.state.items()):
+            return  # of other programs, whose load was interrupted
+        for name, offset in offsets.items():
+            if not _lies_in(initial.get(name), pool):
+                continue
+            self._arena.grow(offset + align_up(sizes[name]))
+            arena, state = self._arena.get(), self._loaded.state
+            write_state(self.device, arena, graph, name, offset, initial[name])
+            self._contents = _Contents(arena, {}, {**state, name: offset}, {}, graph)
+            moved(name)
 
     def _replace(
         self, specs: Mapping[str, ProgramSpec], initial: Mapping[str, _Value]
@@ -1125,7 +1198,7 @@ class Executor:
 
     def _fit(self) -> None:
         """Have an arena no larger than what is loaded needs."""
-        nbytes, (tiers, swapped) = _nbytes(self._specs), _tier_bytes(self._specs)
+        nbytes, (tiers, swapped) = self._loaded.nbytes, _tier_bytes(self._specs)
         self._files.keep(
             buffer for spec in self._specs.values() for buffer in spec.placement.buffers
         )
@@ -1139,7 +1212,7 @@ class Executor:
         loaded = self._loaded
         if loaded.waiting:
             self._packed.program = None
-            self._arena.grow(_nbytes(loaded.specs))  # it may have been lost to another
+            self._arena.grow(loaded.nbytes)  # it may have been lost to another
             first, others = loaded.in_turns()
             for name in first:
                 self._write_waiting(name)
@@ -1190,6 +1263,16 @@ def _sizes(graph: Graph) -> dict[str, int]:
     """Bytes of each state tensor, in the order in which they lie."""
     states = (graph.tensors[tensor] for tensor in graph.persistent)
     return {tensor.name: tensor.nbytes for tensor in states}
+
+
+def _lies_in(value: object, pool: Pool) -> TypeGuard[_Array]:
+    """Return whether a value is an array of a pool."""
+    return isinstance(value, np.ndarray) and owner_of(value) is pool
+
+
+def _names(graph: Graph) -> list[str]:
+    """Return the names of a graph's state."""
+    return [graph.tensors[tensor].name for tensor in graph.persistent]
 
 
 def _nbytes(specs: Mapping[str, ProgramSpec]) -> int:

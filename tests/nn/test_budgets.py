@@ -455,3 +455,81 @@ def test_a_model_that_cannot_be_closed_is_as_before():
         np.testing.assert_array_equal(outputs, expected)
         model.close()
         assert weights(model) == weights(free)
+
+
+def deep():
+    """Make a model whose state is most of what a step takes."""
+    nn.set_random_seed(1)
+    hidden = [nn.Dense(96, activation="relu") for _ in range(8)]
+    model = nn.Sequential([nn.Input((WIDTH,)), *hidden, nn.Dense(2)])
+    loss = nn.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(nn.optimizers.Adam(0.001), loss)
+    return model
+
+
+def test_a_closed_model_takes_its_state_once_when_it_is_used_again():
+    """Its values move into the arena one by one, so no more than one is there twice."""
+    x, y = arrays(32)
+    free = deep()
+    free.fit(x, y, epochs=2, verbose=0, shuffle=False)
+    arena = free.memory_plan.peak_bytes
+    sizes = [each.nbytes for each in free.get_weights()]
+    state, largest = 3 * sum(-(-each // 64) * 64 for each in sizes), max(sizes)
+    free.close()
+    assert state > arena * 2 // 3
+    with mc.budget(arena + arena // 15 + 4096) as budget:
+        pool = mc.config.logical_device("CPU:0").pool
+        model = deep()
+        model.fit(x, y, verbose=0, shuffle=False)
+        others = budget.in_use_bytes - arena
+        model.close()
+        closed = budget.in_use_bytes
+        assert closed - state - others in (0, 64)  # the number of steps
+        assert closed + arena > budget.limit_bytes  # it is not there twice
+        assert model.plan(32).peak_bytes == arena
+        pool.reset_peak()
+        model.fit(x, y, verbose=0, shuffle=False)
+        assert budget.in_use_bytes == others + arena
+        of_fit = pool.stats().peak_bytes - max(others + arena, closed + largest)
+        assert 0 <= of_fit < KIB  # indices and sums, as before it was closed
+        model.close()
+        with pool.allocate(budget.limit_bytes - budget.in_use_bytes - 8192):
+            before = budget.in_use_bytes
+            with pytest.raises(InfeasiblePlanError) as caught:
+                model.fit(x, y, verbose=0, shuffle=False)
+            assert budget.in_use_bytes == before
+            assert caught.value.in_use_bytes == before - state
+        model.fit(x, y, verbose=0, shuffle=False)
+    free.fit(x, y, verbose=0, shuffle=False)
+    assert weights(model) == weights(free)
+    model.close()
+
+
+def test_a_closed_model_whose_memory_is_taken_amid_its_load_keeps_its_values():
+    x, y = arrays(32)
+    free = deep()
+    free.fit(x, y, verbose=0, shuffle=False)
+    arena, taken = free.memory_plan.peak_bytes, []
+    free.close()
+
+    def taking(graph, limit_bytes=None):
+        plan = mc.plan.auto()(graph, limit_bytes)
+        if taken:  # what the plan counts on
+            taken.append(pool.allocate(pool.stats().largest_free_bytes // 2))
+        return plan
+
+    with mc.budget(arena + arena // 15 + 4096):
+        pool = mc.config.logical_device("CPU:0").pool
+        model = deep()
+        model.compile(free.optimizer.__class__(0.001), model.loss, memory=taking)
+        model.fit(x, y, verbose=0, shuffle=False)
+        model.close()
+        taken.append(None)
+        with pytest.raises(ResourceExhaustedError):
+            model.fit(x, y, verbose=0, shuffle=False)
+        assert len(taken) > 1
+        taken.clear()
+        model.fit(x, y, verbose=0, shuffle=False)
+    free.fit(x, y, verbose=0, shuffle=False)
+    assert weights(model) == weights(free)
+    model.close()

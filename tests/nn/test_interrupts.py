@@ -234,6 +234,27 @@ def test_a_bytecode_of_the_first_fit(mode, steps, tenths):
 
 
 @swallows
+def test_a_bytecode_of_the_first_fit_after_a_close_in_a_budget(steps, tenths):
+    """While values move from the pool into the arena, one by one."""
+    drawn, count = random.Random(0), None
+    with mc.budget("1MiB"):
+        for number in range(12 * tenths):
+            model = build()
+            fit(model, "enabled")
+            model.close()
+            last = None if count is None else drawn.randint(1, count)
+            found = bytecodes(lambda model=model: fit(model, "enabled"), last)
+            count = found if number == 0 else count
+            check(model, steps)
+            fit(model, "enabled")
+            check(model, steps)
+            model.close()
+    del model
+    gc.collect()
+    nn.set_random_seed(3)  # the state of the last one is in the pool
+
+
+@swallows
 @pytest.mark.parametrize("mode", MODES)
 def test_a_bytecode_of_compile_with_another_optimizer(mode, tenths):
     def found(last):

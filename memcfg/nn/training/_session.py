@@ -302,6 +302,7 @@ class Session:
                     self._executor = Executor(
                         device, name=self._owner, lock=self.lock, times=self._times
                     )
+                    self._executor.values = self._on_host
                     self._holder = ModelHolder(self, device.pool)
                     self._shrunk_from = self._too_few = 0  # on the device before
             return self._executor
@@ -1366,10 +1367,16 @@ class Session:
         known = self._graphs if same and not self._is_stale else {}
         graphs = {key: known.get(key) or self._trace(spec, key) for key in keys}
         initial = self._initial(graphs[keys[0]])
+        given, drawn_now = {*initial}, initial.keys() - self._on_host.keys()
         self._drop_programs()
         debug_mode = config.get_debug_mode()
         modes = {key.label: self._modes.execution(key.kind, debug_mode) for key in keys}
         drawn, self._as_drawn = self._as_drawn, set()
+
+        def let_go(name: str) -> None:
+            initial.pop(name, None)
+            self._on_host.pop(name, None)
+
         try:
             self.executor.load(
                 {key.label: graph for key, graph in graphs.items()},
@@ -1379,18 +1386,20 @@ class Session:
                 initial,
                 {label: mode for label, mode in modes.items() if mode is not None},
                 promised=promised,
+                moved=let_go,
             )
         except ResourceExhaustedError:
             self._as_drawn = drawn  # nothing has been loaded
             raise
+        finally:
+            initial.clear()  # who keeps an error keeps no values
         if all(op.phase != "update" for graph in graphs.values() for op in graph.ops):
-            new = initial.keys() - self._on_host.keys()
-            self._as_drawn = (drawn - initial.keys()) | new
+            self._as_drawn = (drawn - given) | drawn_now
         self._debug_mode = debug_mode
         self._too_few = 0
         self._orders.loaded = self._orders.changes
         self._is_stale = False
-        for name in initial:
+        for name in given:
             self._on_host.pop(name, None)
 
     def memory_report(self, key: ProgramKey, *, verify: bool) -> MemoryReport:
