@@ -316,12 +316,14 @@ def clone_model(
             f"{kind.__name__} is a class of your own with a `call`, of which only the "
             "constructor makes another model: clone_model takes no other arguments"
         )
+    made: Model
     if kind not in (Model, Sequential) and not given:
-        made: Model = remade(model)
+        made = remade(model)
         return made
     kind = _class_of_clone(model)
     if isinstance(model, Sequential) and not model.built:
-        return kind([copy_of(layer) for layer in model._stacked()], model.name)
+        made = kind([copy_of(layer) for layer in model._stacked()], model.name)
+        return made
     starts = None if input_tensors is None else symbolic(input_tensors, "inputs")[0]
     call = call_function or (lambda layer, *args, **options: layer(*args, **options))
     network = model._built_network()
@@ -329,14 +331,15 @@ def clone_model(
     if isinstance(model, Sequential) and starts is None and call_function is None:
         chain = [layers[each] for each in model._stacked()]
         if isinstance(inputs, SymbolicTensor):
-            return kind([inputs, *chain], model.name)
-        chained = kind(chain, model.name)
-        chained._build([each.open_shape for each in network.inputs], network.takes)
-        return chained
-    clone = _class_of_clone(model, chained=False)(inputs, outputs, name=model.name)
+            made = kind([inputs, *chain], model.name)
+        else:
+            made = kind(chain, model.name)
+            made._build([each.open_shape for each in network.inputs], network.takes)
+        return made
+    made = _class_of_clone(model, chained=False)(inputs, outputs, name=model.name)
     for loss in losses:
-        clone.add_loss(loss)
-    return clone
+        made.add_loss(loss)
+    return made
 
 
 def _class_of_clone(model: Model, *, chained: bool = True) -> Any:
