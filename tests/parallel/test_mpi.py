@@ -11,16 +11,13 @@ import sys
 import time
 
 import pytest
-from mpi_runs import LAUNCHER, MpiRun
+from mpi_runs import MpiRun, needs_launcher
 from mpi_training import train
 
 from memcfg.errors import MissingDependencyError
 from memcfg.parallel import mpi_communicator, mpi_size
 
-pytestmark = [
-    pytest.mark.skipif(not LAUNCHER.exists(), reason="needs the extra mpi"),
-    pytest.mark.always,
-]
+pytestmark = [needs_launcher(), pytest.mark.always]
 SLOW = pytest.mark.slow
 
 CONTRACT = """

@@ -6,12 +6,9 @@ import signal
 import time
 
 import pytest
-from mpi_runs import LAUNCHER, MpiRun
+from mpi_runs import MpiRun, needs_launcher
 
-pytestmark = [
-    pytest.mark.skipif(not LAUNCHER.exists(), reason="needs mpiexec: memcfg[mpi]"),
-    pytest.mark.always,
-]
+pytestmark = [needs_launcher(), pytest.mark.always]
 SLOW = pytest.mark.slow
 SHARDINGS = [
     "parameters",

@@ -102,3 +102,37 @@ def test_each_step_waits_for_steps_that_stand_before_it():
     names = list(steps)
     for name, step in steps.items():
         assert {*step.get("after", ())} <= {*names[: names.index(name)]}
+
+
+@pytest.mark.parametrize("where", ["in the gate", "elsewhere"])
+def test_ranks_without_a_launcher_fail_in_the_gate_and_are_skipped_elsewhere(
+    where, pytester, monkeypatch
+):
+    cpu = tomllib.loads((ROOT / ".ci" / "gate.toml").read_text())["steps"]["cpu"]
+    assert "MEMCFG_REQUIRE_MPI=1" in cpu["run"]
+    assert "MEMCFG_REQUIRE_MPI\n" in (ROOT / "tox.ini").read_text()
+    monkeypatch.setattr("mpi_runs.LAUNCHER", Path("/nowhere/mpiexec"))
+    if where == "in the gate":
+        monkeypatch.setenv("MEMCFG_REQUIRE_MPI", "1")
+    else:
+        monkeypatch.delenv("MEMCFG_REQUIRE_MPI", raising=False)
+    pytester.makepyfile(
+        """
+        from mpi_runs import MpiRun, needs_launcher
+
+        pytestmark = needs_launcher()
+
+        def test_of_ranks(tmp_path):
+            with MpiRun(2, "", tmp_path) as run:
+                run.wait()
+        """
+    )
+    result = pytester.runpytest_inprocess("-rs", "-p", "no:cacheprovider")
+    if where == "in the gate":
+        result.assert_outcomes(failed=1)
+        result.stdout.fnmatch_lines(["*no /nowhere/mpiexec, and MEMCFG_REQUIRE_MPI*"])
+    else:
+        result.assert_outcomes(skipped=1)
+        result.stdout.fnmatch_lines(
+            ['*no /nowhere/mpiexec: pip install "memcfg[[]mpi]*']
+        )
