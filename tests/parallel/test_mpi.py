@@ -209,6 +209,49 @@ def test_a_rank_that_ends_early_ends_the_waiting_of_others(ending, tmp_path):
             assert saved == {"saved": True}  # what a rank does then is not cut short
 
 
+def test_a_call_that_the_rank_that_fails_has_ended_is_ended_by_all(tmp_path):
+    """Rank 2 hears of the failure while rank 0 still sends it what rank 1 has got."""
+    program = """
+    class Held:
+        def __init__(self, begin):
+            self.begin, self.end, self.request = begin, time.monotonic() + 0.5, None
+        def Test(self):
+            if self.request is None and time.monotonic() >= self.end:
+                self.request = self.begin()
+            return self.request is not None and self.request.Test()
+
+    class Late:  # the communicator of rank 0, whose last message to rank 2 is late
+        def __init__(self, comm):
+            self.comm, self.sent = comm, 0
+        def __getattr__(self, name):
+            return getattr(self.comm, name)
+        def Idup(self):
+            copy, request = self.comm.Idup()
+            return Late(copy), request
+        def Isend(self, data, to, tag):
+            self.sent += (rank, to, tag) == (0, 2, 1)
+            begin = lambda: self.comm.Isend(data, to, tag)
+            return Held(begin) if self.sent == 3 and to == 2 and tag == 1 else begin()
+
+    group = mpi_communicator(Late(MPI.COMM_WORLD), timeout=50)
+    array = np.full(30, 1.0 + rank)
+    work = np.empty(group.work_bytes("all_reduce", 240, 8), np.uint8)
+    group.all_reduce([array], work)
+    report(sum=array.tolist())
+    if rank == 1:
+        raise ValueError("no data")
+    caught(group.all_reduce, [array], work)
+    """
+    with MpiRun(3, program, tmp_path) as run:
+        status, output = run.wait()
+        assert status != 0
+        for rank in range(3):
+            _, summed, *error = run.reports(rank)
+            assert summed == {"sum": [6.0] * 30}, output
+            if rank != 1:
+                assert error[0]["error"] == "rank 1 ended with ValueError: no data"
+
+
 LOOP = """
 MPI.COMM_WORLD.Barrier()
 group = mpi_communicator(timeout=TIMEOUT)

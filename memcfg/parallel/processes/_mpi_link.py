@@ -3,6 +3,10 @@
 All requests are non-blocking and tested now and then, and while a rank waits it looks
 for notices of the others: that one has failed, misses ranks, or has left the group.
 
+A notice says how many calls its rank has ended. Others end those as well, before they
+raise: what they wait for has been sent, or is on its way. So if a rank fails between
+two calls, all raise in the same call.
+
 Processes end in an order in which none waits for ever. An exception that ends a process
 is told to the others first. At exit a rank waits until all have left the group. If the
 group has failed, it then ends all processes by ``MPI_Abort``, since ``MPI_Finalize``
@@ -76,10 +80,10 @@ class Link:
         self.locks = {COLLECTIVES: Lock(), EXCHANGES: Lock()}
         self.kept: list[Any] = []  # requests that MPI has not ended, and their buffers
         self._left: dict[int, dict[int, int]] = {}  # `calls` of ranks that are gone
+        self._failed: dict[int, dict[int, int]] = {}  # and of those that have failed
         self._missed: dict[int, set[int]] = {}  # whom a rank has waited for in vain
         self._silent: set[int] = set()  # ranks that will not leave the group
         self._closed = False
-        self._stuck = False
         _open.add(self)
         _watch()
 
@@ -91,12 +95,22 @@ class Link:
             raise CommunicationError("the communicator of this rank has been closed")
 
     def fail(self, reason: str, ranks: Collection[int] = ()) -> None:
-        """Make the calls of all ranks raise, those that wait and those that come."""
-        if self.failure is None and self in _open:
+        """Make the calls of all ranks raise, those that wait and those that come.
+
+        Calls that this rank has ended are not among them. If the group has failed
+        already, its error stays.
+        """
+        if self.rank in self._failed or self not in _open:
+            return
+        self._failed[self.rank] = dict(self.calls)
+        if self.failure is None:
             self.failure = CommunicationError(reason, sorted(ranks))
-            if self._closed:  # the others may have freed what would tell them
-                return
-            self._tell(reason=reason[:_REASON_CHARACTERS], ranks=sorted(ranks))
+        if not self._closed:  # or the others may have freed what would tell them
+            self._tell(
+                reason=str(self.failure)[:_REASON_CHARACTERS],
+                ranks=list(self.failure.ranks),
+                ended=self.calls,
+            )
 
     def give_up(self, missing: Collection[int], reason: str = "") -> None:
         """Fail because ranks do not answer, and name those that nobody has heard of.
@@ -105,7 +119,9 @@ class Link:
         time, and is not named then.
         """
         if self.failure is not None:
+            self.fail(reason)  # others that have heard of it may wait for this rank
             return
+        self._failed[self.rank] = dict(self.calls)
         suspects = set(missing).union(*self._missed.values()) - {self.rank}
         self._tell(missing=sorted(suspects))
 
@@ -131,7 +147,9 @@ class Link:
         self._take_notices()
         if self._missed:
             self.give_up(waiting())
-        self.check()
+        failed = any(of[tag] <= self.calls[tag] for of in self._failed.values())
+        if failed or self._missed or self._closed:
+            self.check()
         if self._left:
             gone = {
                 rank for rank, of in self._left.items() if of[tag] <= self.calls[tag]
@@ -167,8 +185,6 @@ class Link:
 
     def count_waited_for(self) -> int:
         """Return how many ranks have not left, without those that do not answer."""
-        if self._stuck:
-            return 0
         self._take_notices()
         return len(self._staying() - self._silent)
 
@@ -196,8 +212,7 @@ class Link:
         for request in kept:
             with suppress(self.mpi.Exception):
                 request.Cancel()
-        if not wait_while(lambda: self._unfinished(kept), _MOMENT_SECONDS):
-            self._stuck = True  # MPI would write to memory that is given to others
+        wait_while(lambda: self._unfinished(kept), _MOMENT_SECONDS)
         self.kept += [*kept, *sends]
 
     def _unfinished(self, requests: list[Any]) -> int:
@@ -226,11 +241,18 @@ class Link:
 
     def _take(self, source: int, notice: dict[str, Any]) -> None:
         if "left" in notice:
-            self._left[source] = {int(tag): n for tag, n in notice["left"].items()}
+            self._left[source] = _by_tag(notice["left"])
         elif "missing" in notice:
             self._missed[source] = set(notice["missing"])
-        elif self.failure is None:
-            self.failure = CommunicationError(notice["reason"], notice["ranks"])
+        else:
+            self._failed[source] = _by_tag(notice["ended"])
+            if self.failure is None:
+                self.failure = CommunicationError(notice["reason"], notice["ranks"])
+
+
+def _by_tag(calls: dict[str, int]) -> dict[int, int]:
+    """Return numbers of calls by tag; keys of JSON are texts."""
+    return {int(tag): count for tag, count in calls.items()}
 
 
 class Call:
