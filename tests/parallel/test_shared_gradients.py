@@ -201,7 +201,6 @@ def test_the_accuracy_is_that_of_whole_gradients_within_a_point(digits):
             wrapper.fit(*train, batch_size=64, epochs=25, seed=seed, verbose=0)
             totals = wrapper.encoded_totals
         found.append(model.evaluate(*test, verbose=0)[1])
-    print(accuracy, totals)
     assert np.mean(accuracy["all_reduce"]) > 0.9
     lost = np.mean(accuracy["all_reduce"]) - np.mean(accuracy["shared_gradients"])
     assert lost < 0.01
