@@ -85,12 +85,16 @@ def set_host_memory_limit(
     `tracked`: the limit of its device is lowered, and stays when `tracked` is raised,
     until `set_memory_limit` raises it.
     """
-    with registry.lock:
-        total = registry.host_bytes
+    total = registry.host_bytes
+    given = _read(tracked, total, "tracked"), _read(rss, total, "rss")
+
+    def change() -> HostLimits:
         before = registry.host.apply()
         wanted = HostLimits(
-            _read(tracked, before.tracked, total, "tracked"),
-            _read(rss, before.rss, total, "rss"),
+            *(
+                old if isinstance(new, EllipsisType) else new
+                for old, new in zip(before, given, strict=True)
+            )
         )
         if tracked is not ... or rss is not ...:
             registry.host.replace(wanted)
@@ -102,10 +106,12 @@ def set_host_memory_limit(
                 raise
         return before
 
+    return registry.changed(change)
+
 
 def _read(
-    limit: int | str | EllipsisType | None, present: int | None, total: int, name: str
-) -> int | None:
+    limit: int | str | EllipsisType | None, total: int, name: str
+) -> int | EllipsisType | None:
     if isinstance(limit, EllipsisType):
-        return present
+        return limit
     return limit_from_bytes(limit, total_bytes=total, name=name, stacklevel=3)

@@ -298,7 +298,7 @@ def _limited(made: Made, key: object, nbytes: int) -> Iterator[None]:
             del made.budgets[key]
             raise
 
-    registry.changed(made, enter)
+    registry.changed(enter)
     try:
         yield
     finally:
@@ -334,7 +334,7 @@ def _lend(parent: Made, nbytes: int) -> Made:
         made.apply_limit()
         registry.shares.append(made)
 
-    registry.changed(parent, lend)
+    registry.changed(lend)
     return made
 
 

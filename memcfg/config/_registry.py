@@ -4,8 +4,8 @@ Before the first use it holds only settings. The first call that needs a device 
 all of them; from then on only limits may change, and the tiers of devices without
 memory in use. GPUs are detected only when more than a CPU is requested, since that
 initializes CUDA, which processes that fork may want to avoid. One re-entrant lock
-guards the registry; a setter holds it from its check to its change. A limit of a device
-or a budget for which models have to give memory is refused with it first; they are
+guards the registry; a setter holds it from its check to its change. A limit of devices,
+or a budget, for which models have to give memory is refused with it first; they are
 asked without it, and then the setter checks again.
 
 See docs/decisions/0011-config-follows-tensorflow.md.
@@ -150,19 +150,19 @@ class Made:
         """
         pool, limit = self.device.pool, self.total_bytes
         if limit is None or not self.shares:
-            self._set_limit(limit)
+            self.set_pool_limit(limit)
         elif limit <= self.lent_bytes:
             raise self._refusal_beside_shares(limit)
         else:
             total, limit = limit, limit - self.lent_bytes
             try:
-                self._set_limit(limit)
+                self.set_pool_limit(limit)
             except ResourceExhaustedError as error:
                 raise self._refusal_beside_shares(total) from error
         margin = 0 if limit is None or not self.is_budgeted else margin_of(limit)
         pool.holders.margin_bytes = margin
 
-    def _set_limit(self, limit: int | None) -> None:
+    def set_pool_limit(self, limit: int | None) -> None:
         """Set the limit of the pool, or note how many bytes are missing."""
         try:
             self.device.pool.set_limit(limit)
@@ -337,28 +337,35 @@ class Registry:
         """The memory of this machine in bytes."""
         return next(iter(self.machine("CPU").values())).memory_bytes
 
-    def changed(self, made: Made, change: Callable[[], _T]) -> _T:
-        """Call what may lower the limit of a device, with the lock.
+    def changed(self, change: Callable[[], _T]) -> _T:
+        """Call what may lower the limits of devices, with the lock.
 
-        Models give their memory without it, and what changes the limit is called again.
+        Models give their memory without it, and what changes limits is called again.
         They may be amid a step, which may be long and look for a device.
         """
         while True:
             with self.lock, sparing_models():
-                made.short_bytes = 0
+                for made in (*self.made_now, *self.shares):
+                    made.short_bytes = 0
                 try:
                     return change()
                 except ResourceExhaustedError as error:
-                    refusal, short = error, made.short_bytes
+                    refusal = error
+                devices = (*self.made_now, *self.shares)
+                short = {made: made.short_bytes for made in devices if made.short_bytes}
             try:
-                if not short or not made.device.pool.holders.give_back(short):
+                given = [
+                    made.device.pool.holders.give_back(nbytes)
+                    for made, nbytes in short.items()
+                ]
+                if not any(given):
                     raise refusal
             finally:
                 del refusal  # its traceback has this frame
 
     def set_limit(self, made: Made, limit_bytes: int | None) -> int | None:
         """Change the limit of a device, None to the maximum; return the one before."""
-        return self.changed(made, partial(self._set_limit, made, limit_bytes))
+        return self.changed(partial(self._set_limit, made, limit_bytes))
 
     def _set_limit(self, made: Made, limit_bytes: int | None) -> int | None:
         if made.is_budgeted:
@@ -430,8 +437,9 @@ class Registry:
                         "first"
                     )
                 if "device" in vars(group[0]):  # otherwise created with this limit
-                    pool = group[0].device.pool
-                    lowered.append((group[0], pool.set_limit(most)))
+                    before = group[0].limit_bytes
+                    group[0].set_pool_limit(most)
+                    lowered.append((group[0], before))
         except BaseException:
             for made, before in reversed(lowered):
                 made.device.pool.set_limit(before)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import threading
 
 import pytest
 
@@ -108,3 +109,49 @@ def test_raising_a_gpus_limit_above_it_is_refused():
     with pytest.raises(ValueError, match="MEMCFG_MAX_BYTES, allows"):
         mc.config.set_memory_limit("/GPU:0", "8GiB")
     assert limit() == 4 * GIB
+
+
+class Giving:
+    """Holds a block of a pool as a model does, and looks for a device amid giving."""
+
+    spare_bytes = 0
+
+    def __init__(self, pool, nbytes):
+        self.block = pool.allocate(nbytes)
+        self.found = None
+        pool.holders.add(self, 2)  # asked when nobody else has any, as models are
+
+    def give_back(self, nbytes):
+        look = threading.Thread(target=self.look, daemon=True)
+        look.start()
+        look.join(20)
+        freed = self.block.nbytes
+        self.block.free()
+        return freed
+
+    def look(self):
+        self.found = mc.config.logical_device("CPU:0")
+
+
+def test_a_lower_limit_waits_for_models_without_the_lock_of_the_registry():
+    """What gives memory, a step of another thread, may look for a device."""
+    limits = {name: limit(name) for name in ("/GPU:0", "/GPU:1")}
+    kept = pool_of("/GPU:0").allocate(GIB)
+    giving = Giving(pool_of("/GPU:1"), 2 * GIB)
+    before = mc.config.set_host_memory_limit(tracked="1GiB")
+    assert giving.found == mc.config.logical_device("CPU:0")
+    assert limit("/GPU:0") == limit("/GPU:1") == GIB
+    assert mc.config.set_host_memory_limit(tracked=None) == (GIB, before[1])
+    assert limits == dict.fromkeys(limits, 16 * GIB)
+    kept.free()
+
+
+def test_a_limit_that_nobody_makes_room_for_changes_nothing():
+    limits = {name: limit(name) for name in ("/GPU:0", "/GPU:1")}
+    block = pool_of("/GPU:1").allocate(2 * GIB)
+    before = mc.config.set_host_memory_limit()
+    with pytest.raises(ResourceExhaustedError):
+        mc.config.set_host_memory_limit(tracked="1GiB")
+    assert {name: limit(name) for name in limits} == limits
+    assert mc.config.set_host_memory_limit() == before
+    block.free()
