@@ -51,6 +51,7 @@ compile() { # variant source
 # One object, that no test has to link sixty; a shared library would be initialized, and
 # would hear of forks, before the program that it is linked to.
 link_core() { # variant
+  $cxx -x c++ -c /dev/null -o "$build/$1/_native_.o" # tests of headers need no other
   # shellcheck disable=SC2086
   $cxx -r -nostdlib "$build/$1"/_native_*.o -o "$build/$1/core.o"
 }
