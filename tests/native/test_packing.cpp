@@ -130,6 +130,36 @@ TEST(a_tree_of_lifetimes_places_as_a_list_does) {
   }
 }
 
+TEST(a_sweep_places_as_its_order_does) {
+  for (unsigned seed = 0; seed < 400; ++seed) {
+    const Buffers buffers = random_buffers(seed, 1 + seed % 80);
+    Occupancy list(buffers);
+    for (const Order order : {Order::kStart, Order::kEnd})
+      for (const Fit fit : {Fit::kFirst, Fit::kBest}) {
+        const Permutation sorted = memcfg::packing::sorted_by(order, buffers);
+        Layout one;
+        std::int64_t work = 0;
+        const Extent most = std::numeric_limits<Extent>::max();
+        place_in_order(buffers, sorted, fit, most, one, list, work);
+        const Layout other =
+            memcfg::packing::sweep(buffers, sorted, fit, order == Order::kEnd);
+        CHECK(one.offsets == other.offsets && one.height == other.height);
+      }
+  }
+}
+
+TEST(many_buffers_are_placed_no_higher_than_by_first_fit) {
+  std::mt19937 random(1);
+  Buffers buffers;
+  for (std::int64_t i = 0; i < 6000; ++i) {
+    const auto life = static_cast<std::int64_t>(1 + random() % (i % 10 ? 20 : 900));
+    buffers.push_back({i / 2, i / 2 + life, static_cast<Extent>(1 + random() % 99)});
+  }
+  const Packing made = pack(buffers, 1000);
+  CHECK(legal(buffers, made.layout));
+  CHECK(made.layout.height <= memcfg::packing::first_fit(buffers).layout.height);
+}
+
 TEST(a_tree_of_lifetimes_knows_the_bytes_that_are_taken) {
   for (unsigned seed = 0; seed < 100; ++seed) {
     const Buffers buffers = random_buffers(seed, 40);

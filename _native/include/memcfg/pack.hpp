@@ -9,6 +9,7 @@
 
 #include "memcfg/exact_packing.hpp"
 #include "memcfg/packing.hpp"
+#include "memcfg/sweep.hpp"
 
 namespace memcfg::packing {
 
@@ -18,18 +19,48 @@ inline constexpr std::size_t kMostSearched = 4096;
 
 inline constexpr std::int64_t kMostClimbed = 60'000'000;  // comparisons: about 0.2 s
 
-// Fills `best` with the lowest layout of all orders and both fits.
+// Of orders of many buffers, whose layouts are looked for one after another, in what
+// was looked at: about 2 s.
+inline constexpr std::int64_t kMostLooked = 30'000'000;
+
+// Fills `best` with the lowest layout of the orders in time and both fits.
+inline void try_sweeps(const Buffers& buffers, Packing& best, Permutation& best_order) {
+  for (const Order o : {Order::kStart, Order::kEnd}) {
+    const Permutation order = sorted_by(o, buffers);
+    for (const Fit fit : {Fit::kFirst, Fit::kBest}) {
+      Layout layout = sweep(buffers, order, fit, o == Order::kEnd);
+      if (layout.height >= best.layout.height) continue;
+      best.layout = std::move(layout);
+      best.order = o;
+      best.fit = fit;
+      best_order = order;
+      if (best.layout.height == best.bound) return;
+    }
+  }
+}
+
+// Fills `best` with the lowest layout of all orders and both fits. Many buffers are
+// swept first; then other orders are tried for a while.
 inline void try_orders(const Buffers& buffers, Packing& best, Permutation& best_order) {
   best.bound = max_load(buffers);
   best.layout.height = std::numeric_limits<Extent>::max();
+  const bool many = buffers.size() > Occupancy::kMostListed;
+  if (many) try_sweeps(buffers, best, best_order);
+  if (best.layout.height == best.bound) return;
   Layout layout;
   Occupancy occupancy(buffers);
+  const std::int64_t most =
+      many ? kMostLooked : std::numeric_limits<std::int64_t>::max();
   std::int64_t work = 0;
   for (std::int32_t o = 0; o < kOrders && best.layout.height > best.bound; ++o) {
+    const bool in_time = o == static_cast<std::int32_t>(Order::kStart) ||
+                         o == static_cast<std::int32_t>(Order::kEnd);
+    if (many && in_time) continue;
     const Permutation order = sorted_by(static_cast<Order>(o), buffers);
     for (const Fit fit : {Fit::kFirst, Fit::kBest}) {
       const Extent ceiling = best.layout.height - 1;
-      place_in_order(buffers, order, fit, ceiling, layout, occupancy, work);
+      place_in_order(buffers, order, fit, ceiling, layout, occupancy, work, most);
+      if (work > most) return;
       if (layout.height > ceiling) continue;
       best.layout = layout;
       best.order = static_cast<Order>(o);
@@ -47,15 +78,8 @@ inline Packing first_fit(const Buffers& buffers) {
   result.bound = result.floor = max_load(buffers);
   result.order = Order::kStart;
   result.fit = Fit::kFirst;
-  Occupancy occupancy(buffers);
-  std::int64_t work = 0;
-  place_in_order(buffers,
-                 sorted_by(Order::kStart, buffers),
-                 Fit::kFirst,
-                 std::numeric_limits<Extent>::max(),
-                 result.layout,
-                 occupancy,
-                 work);
+  const Permutation order = sorted_by(Order::kStart, buffers);
+  result.layout = sweep(buffers, order, Fit::kFirst, false);
   return result;
 }
 
@@ -175,7 +199,8 @@ class LargeFirst {
                                 }),
                  others.end());
     std::int64_t work = 0;
-    place_more(buffers_, others, Fit::kFirst, ceiling, layout, occupancy, work);
+    place_more(
+        buffers_, others, Fit::kFirst, ceiling, layout, occupancy, work, kMostLooked);
     return layout;
   }
 

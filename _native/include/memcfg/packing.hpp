@@ -47,19 +47,23 @@ struct Layout {
 
 // Places buffers one after another beside what a layout has and its occupancy knows.
 // Gives up, with a height above `ceiling` and offsets without meaning, as soon as a
-// buffer would end above `ceiling`. `work` grows by what was looked at.
+// buffer would end above `ceiling`, or `work`, which grows by what was looked at,
+// exceeds `most`.
 inline void place_more(const Buffers& buffers,
                        const Permutation& order,
                        Fit fit,
                        Extent ceiling,
                        Layout& layout,
                        Occupancy& occupancy,
-                       std::int64_t& work) {
+                       std::int64_t& work,
+                       std::int64_t most = std::numeric_limits<std::int64_t>::max()) {
   for (const std::int32_t index : order) {
     const Buffer& b = buffers[static_cast<std::size_t>(index)];
     if (b.size == 0) continue;  // no bytes: any offset will do
     ++work;
     const std::vector<Placed>& placed = occupancy.around(b.lower, b.upper, work);
+    if (work > most) layout.height = std::numeric_limits<Extent>::max();
+    if (layout.height > ceiling) return;
     const Extent offset = find_gap(b, placed, fit);
     layout.offsets[static_cast<std::size_t>(index)] = offset;
     layout.height = std::max(layout.height, offset + b.size);
@@ -76,11 +80,13 @@ inline void place_in_order(const Buffers& buffers,
                            Extent ceiling,
                            Layout& layout,
                            Occupancy& occupancy,
-                           std::int64_t& work) {
+                           std::int64_t& work,
+                           std::int64_t most =
+                               std::numeric_limits<std::int64_t>::max()) {
   occupancy.clear();
   layout.offsets.assign(buffers.size(), 0);
   layout.height = 0;
-  place_more(buffers, order, fit, ceiling, layout, occupancy, work);
+  place_more(buffers, order, fit, ceiling, layout, occupancy, work, most);
 }
 
 enum class Order : std::int32_t {
