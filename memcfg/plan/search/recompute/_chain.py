@@ -239,17 +239,19 @@ class Chain:
         for place, index in enumerate(ops):
             for tensor in (*graph.ops[index].inputs, *graph.ops[index].outputs):
                 last[tensor] = place
-        live: dict[int, int] = {}
-        most = 0
+        live = set[int]()
+        load = most = 0
         for place, index in enumerate(ops):
             op = graph.ops[index]
             for tensor in op.outputs:
-                if tensor not in apart:
-                    live[tensor] = graph.aligned_bytes[tensor]
-            most = max(most, sum(live.values()) + graph.aligned_scratch[index])
-            live = {
-                tensor: size for tensor, size in live.items() if last[tensor] > place
-            }
+                if tensor not in apart and tensor not in live:
+                    live.add(tensor)
+                    load += graph.aligned_bytes[tensor]
+            most = max(most, load + graph.aligned_scratch[index])
+            for tensor in (*op.inputs, *op.outputs):
+                if last[tensor] == place and tensor in live:
+                    live.remove(tensor)
+                    load -= graph.aligned_bytes[tensor]
         return most
 
     def makers(

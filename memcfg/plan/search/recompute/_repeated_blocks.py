@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 _BLOCKS = 1024  # max. blocks of a chain; neighbors in longer chains are joined
 _CANDIDATES = 48  # max. ops of a block that may be dropped
 _WAYS = 12  # max. ways to keep a block
+_VISITED = 200_000  # ops visited for the ways of one block, if it has more than 4,000
 # resnet(1001) has 336 blocks of 12 kinds.
 _ALIKE = 4  # min. mean number of blocks per kind in a graph of repeated blocks
 _ROUNDS = 8  # max. limits of the program for one limit of the plan
@@ -38,6 +39,41 @@ class _Way(NamedTuple):
     cost: float  # time of recomputation in its backward
     again: float  # time to recompute the kept tensors, in a segment
     again_last: float  # the same if the tensors that cross its end are resident
+
+
+class _Replays:
+    """The ops of a block that its backward recomputes, as more and more are dropped."""
+
+    def __init__(self, blocks: _Blocks, block: int) -> None:
+        self._graph, self._seconds = blocks.graph, blocks.seconds
+        chain = blocks.chain
+        self._droppable = chain.droppable.intersection(chain.stages[block])
+        self._held = set(chain.kept(block))
+        self._again: set[int] = set()
+
+    def seconds_of(self, op: int) -> float:
+        """Return the time that dropping one more op adds."""
+        return sum([self._seconds[each] for each in self._needed(op)])
+
+    def add(self, op: int) -> None:
+        """Drop an op, whose outputs the backward reads."""
+        self._again.update(self._needed(op))
+        self._held.difference_update(self._graph.ops[op].outputs)
+
+    def _needed(self, op: int) -> list[int]:
+        """Return the ops that run again for an op, itself first, and not without it."""
+        if op in self._again:
+            return []
+        found, seen = [op], {op}
+        for each in found:
+            for tensor in self._graph.ops[each].inputs:
+                maker = self._graph.producer[tensor]
+                if maker is None or tensor in self._held or maker in seen:
+                    continue
+                if maker in self._droppable and maker not in self._again:
+                    seen.add(maker)
+                    found.append(maker)
+        return found
 
 
 class _Blocks:
@@ -56,7 +92,7 @@ class _Blocks:
         self._backward: dict[tuple[int, int], list[int]] = {}
         self._forward: dict[tuple[int, int, bool], list[int]] = {}
         self.kinds: list[int] = []  # by block
-        self.ways: list[list[_Way]] = []  # by kind
+        self.first: list[int] = []  # by kind: a block of it
         self._classify()
         self._found: dict[int, Candidate | None] = {}  # by limit of the program
         self._state_bytes = self._sum(graph.persistent)
@@ -74,8 +110,13 @@ class _Blocks:
             signature = self._signature(block)
             if signature not in known:
                 known[signature] = len(known)
-                self.ways.append(self._ways_of(block))
+                self.first.append(block)
             self.kinds.append(known[signature])
+
+    @cached_property
+    def ways(self) -> list[list[_Way]]:
+        """The ways to keep a block, by kind."""
+        return [self._ways_of(block) for block in self.first]
 
     def _signature(self, block: int) -> object:
         """Return a key that determines a block's ways with their bytes and costs."""
@@ -137,26 +178,24 @@ class _Blocks:
             and not kept.isdisjoint(graph.ops[op].outputs)
         ]
         open_.sort(key=lambda place: -self._sum(graph.ops[stage[place]].outputs))
-        open_ = open_[:_CANDIDATES]
+        open_ = open_[: min(_CANDIDATES, max(_WAYS, _VISITED // len(stage)))]
+        replays = _Replays(self, block)
         dropped: frozenset[int] = frozenset()
         ways = [self._way(block, dropped)]
         while open_:
-            base = self._replayed_seconds(block, dropped)
             worth = {
-                place: (self._replayed_seconds(block, dropped | {place}) - base)
+                place: replays.seconds_of(stage[place])
                 / max(1, self._sum(graph.ops[stage[place]].outputs))
                 for place in open_
             }
             best = min(open_, key=lambda place: (worth[place], place))
+            replays.add(stage[best])
             dropped |= {best}
             open_.remove(best)
             ways.append(self._way(block, dropped))
+            if self.is_over():
+                break
         return _few(ways)
-
-    def _replayed_seconds(self, block: int, dropped: frozenset[int]) -> float:
-        again = set(self.chain.stages[block])
-        ops = self._with_replays(block, dropped)
-        return sum([self.seconds[op] for op in ops if op in again])
 
     def _way(self, block: int, dropped: frozenset[int]) -> _Way:
         chain = self.chain
@@ -165,11 +204,13 @@ class _Blocks:
         stage = chain.stages[block]
         again = chain.makers(held.union(crossing), stage)
         last = chain.makers(set(held), stage, crossing)
+        ops = self._with_replays(block, dropped)
+        forward = set(stage)
         return _Way(
             dropped,
             kept=self._sum(held),
-            need=self._busiest_backward(block, dropped, held),
-            cost=self._replayed_seconds(block, dropped),
+            need=self._busiest_backward(block, ops, held),
+            cost=sum([self.seconds[op] for op in ops if op in forward]),
             again=sum([self.seconds[op] for op in again]),
             again_last=sum([self.seconds[op] for op in last]),
         )
@@ -209,29 +250,31 @@ class _Blocks:
         return result
 
     def _busiest_backward(
-        self, block: int, dropped: frozenset[int], held: set[int]
+        self, block: int, ops: Sequence[int], held: Collection[int]
     ) -> int:
-        """Return the peak of a block's tensors and gradients in its backward."""
+        """Return the peak of a block's tensors and gradients in its backward `ops`."""
         graph = self.graph
-        ops = self._with_replays(block, dropped)
         last: dict[int, int] = {}
         for place, index in enumerate(ops):
             for tensor in graph.ops[index].inputs:
                 last[tensor] = place
         for tensor in self._wanted_later(block):
             last[tensor] = len(ops)
-        live = {t: self.bytes[t] for t in (*held, *self.gradients[block]) if t in last}
+        live = {t for t in (*held, *self.gradients[block]) if t in last}
+        load = self._sum(live)
         most = 0
         for place, index in enumerate(ops):
             op = graph.ops[index]
             saved = self._saved(op, place, last, live) if op.in_place else 0
             for tensor in op.outputs:
-                live[tensor] = self.bytes[tensor]
-            load = sum(live.values()) + graph.aligned_scratch[index]
-            most = max(most, load - saved)
+                if tensor not in live:
+                    live.add(tensor)
+                    load += self.bytes[tensor]
+            most = max(most, load + graph.aligned_scratch[index] - saved)
             for tensor in (*op.inputs, *op.outputs):
-                if last.get(tensor, place) <= place:
-                    live.pop(tensor, None)
+                if last.get(tensor, place) <= place and tensor in live:
+                    live.remove(tensor)
+                    load -= self.bytes[tensor]
         return most
 
     def _saved(
@@ -251,10 +294,9 @@ class _Blocks:
     @cached_property
     def _planner(self) -> search.BlockChain:
         chain = self.chain
-        first = {kind: block for block, kind in reversed([*enumerate(self.kinds)])}
         kinds = []
         for kind, ways in enumerate(self.ways):
-            block = first[kind]
+            block = self.first[kind]
             stage, crossing = chain.stages[block], chain.crossing[block]
             advance = chain.makers(set(crossing), stage)
             kinds.append(
@@ -448,7 +490,7 @@ def _few(ways: Sequence[_Way]) -> list[_Way]:
 def repeats(request: Request) -> bool:
     """Return whether a graph is a chain of repeated blocks."""
     blocks = _Blocks.of(request)
-    return len(blocks.kinds) >= _ALIKE * len(blocks.ways)
+    return len(blocks.kinds) >= _ALIKE * len(blocks.first)
 
 
 def _repeated_blocks(request: Request) -> Plan:
