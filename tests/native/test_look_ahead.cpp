@@ -78,3 +78,50 @@ TEST(a_descent_and_a_search_give_schedules_within_their_limits) {
   }
   CHECK(lower > 10);
 }
+
+TEST(long_sequences_are_searched_within_their_limits) {
+  // A chain whose gradients read what was made: sparse tables of moments, and replays
+  // that are left out in groups.
+  constexpr Index kHalf = 12'000;
+  Step step;
+  const auto add_tensor = [&](Extent bytes, Index maker) {
+    step.bytes.push_back(bytes);
+    step.persistent.push_back(0);
+    step.keep.push_back(0);
+    step.producer.push_back(maker);
+    return static_cast<Index>(step.bytes.size()) - 1;
+  };
+  const auto add_op = [&](std::vector<Index> inputs, Index output, bool backward) {
+    step.inputs.add(inputs);
+    step.outputs.add({output});
+    step.pairs.add({});
+    step.scratch.push_back(0);
+    step.phase.push_back(backward ? memcfg::liveness::Phase::kBackward
+                                  : memcfg::liveness::Phase::kForward);
+    step.cost.push_back(1 + output % 3);
+    step.droppable.push_back(!backward);
+    step.repeatable.push_back(!backward);
+  };
+  std::vector<Index> made{add_tensor(64, -1)};
+  for (Index op = 0; op < kHalf; ++op) {
+    made.push_back(add_tensor(64 << (op % 3), op));
+    add_op({made[static_cast<std::size_t>(op)]}, made.back(), false);
+  }
+  Index gradient = made.back();
+  for (Index op = kHalf; op < 2 * kHalf; ++op) {
+    const Index next = add_tensor(64, op);
+    add_op({made[static_cast<std::size_t>(2 * kHalf - op)], gradient}, next, true);
+    gradient = next;
+  }
+  step.keep.back() = 1;
+  const auto most = score(step, given(step)).load;
+  const Extent limit = most * 7 / 10;
+  const auto rungs = memcfg::look_ahead::descend(step, given(step), limit, 20'000'000);
+  CHECK(score(step, rungs.back()).load <= limit);
+  CHECK(find_fault(step, rungs.back()).op < 0);
+  const Sequence found =
+      memcfg::look_ahead::within(step, {rungs.back()}, limit, 10'000'000);
+  CHECK(!found.empty() && find_fault(step, found).op < 0);
+  CHECK(score(step, found).load <= limit);
+  CHECK(score(step, found).cost <= score(step, rungs.back()).cost);
+}

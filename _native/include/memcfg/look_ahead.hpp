@@ -166,7 +166,7 @@ class Search {
     while (now_->peak > limit) {
       if (is_over()) return false;
       list_candidates();
-      if (candidates_.size() > kMany && take_many(sequence)) continue;
+      if (candidates_.size() + dear_ > kMany && take_many(sequence)) continue;
       if (!take_best(sequence)) return false;
     }
     return true;
@@ -178,6 +178,8 @@ class Search {
     sum_up();
     const Measure& m = *now_;
     candidates_.clear();
+    worths_.clear();
+    dear_ = 0;
     used_.clear();
     for (const Life& life : m.lives) used_.push_back(life.begin);
     for (Index s = 0; s < m.steps(); ++s) {
@@ -202,14 +204,33 @@ class Search {
     const Index op = step_.producer[t];
     if (crowded == 0 || op < 0) return;
     if (!step_.repeatable[static_cast<std::size_t>(op)]) return;
-    if (!close(op, step)) return;
     const double most = static_cast<double>(step_.bytes[t]) * crowded;
     const double freed = std::min(sum_[to] - sum_[from], most);
+    const double bias = bias_[static_cast<std::size_t>(op)];
+    most_cost_ = worths_.size() < kListed ? kNever : worths_.front() * freed / bias;
+    const bool is_found = close(op, step);
+    most_cost_ = kNever;
+    if (!is_found) {
+      dear_ += is_dear_;
+      return;
+    }
     double cost = least_cost_;
     for (const Index again : closure_)
       cost += step_.cost[static_cast<std::size_t>(again)];
-    cost *= bias_[static_cast<std::size_t>(op)];
+    cost *= bias;
     candidates_.push_back({cost / freed, freed, op, step});
+    note_worth(cost / freed);
+  }
+
+  // Keeps the least worths, of which the largest comes first.
+  void note_worth(double worth) {
+    if (worths_.size() == kListed) {
+      if (worth >= worths_.front()) return;
+      std::pop_heap(worths_.begin(), worths_.end());
+      worths_.pop_back();
+    }
+    worths_.push_back(worth);
+    std::push_heap(worths_.begin(), worths_.end());
   }
 
   // Sums over the moments: of the bytes above the goal, of such moments, and the most
@@ -225,18 +246,44 @@ class Search {
       count_[i + 1] = count_[i] + (over > 0);
       blocks_[i / kBlock] = std::max(blocks_[i / kBlock], now_->load[i]);
     }
+    for (std::size_t width = 1; 2 * width <= blocks_.size(); width *= 2) {
+      const std::size_t level = levels_of(width);
+      if (spans_.size() == level) spans_.emplace_back();
+      const std::vector<Extent>& half = level == 0 ? blocks_ : spans_[level - 1];
+      std::vector<Extent>& whole = spans_[level];
+      whole.resize(blocks_.size() + 1 - 2 * width);
+      for (std::size_t b = 0; b < whole.size(); ++b)
+        whole[b] = std::max(half[b], half[b + width]);
+    }
+  }
+
+  static std::size_t levels_of(std::size_t width) {
+    std::size_t level = 0;
+    for (; width > 1; width /= 2) ++level;
+    return level;
   }
 
   // What has to be computed before a step so that an op can be, and that op: inputs
   // that are there, or can be held until then, are not.
+  //
+  // False where that cannot be, or is so much that the candidate is dear: it costs more
+  // than `most_cost_`, so that others come first.
   bool close(Index op, Index step) {
     closure_.clear();
     ++epoch_;
+    closure_cost_ = 0;
+    marked_ = 0;
+    is_dear_ = false;
     return require(op, step);
   }
 
   bool require(Index op, Index step) {
     mark_[static_cast<std::size_t>(op)] = epoch_;
+    closure_cost_ += step_.cost[static_cast<std::size_t>(op)];
+    if (++marked_ > kShort && closure_cost_ > most_cost_) {
+      is_dear_ = true;
+      return false;
+    }
     for (const Index t : step_.inputs[op]) {
       const Life& life = now_->before(t, step);
       if (life.state) {
@@ -260,12 +307,25 @@ class Search {
     Extent most = 0;
     auto moment = static_cast<std::size_t>(begin);
     const auto last = static_cast<std::size_t>(end);
-    while (moment < last) {
-      const bool whole = moment % kBlock == 0 && moment + kBlock <= last;
-      most = std::max(most, whole ? blocks_[moment / kBlock] : now_->load[moment]);
-      moment += whole ? kBlock : 1;
+    if (moment >= last) return most;
+    const std::size_t first_whole = (moment + kBlock - 1) / kBlock;
+    const std::size_t last_whole = last / kBlock;
+    if (first_whole < last_whole) {
+      for (; moment < first_whole * kBlock; ++moment)
+        most = std::max(most, now_->load[moment]);
+      most = std::max(most, most_of_blocks(first_whole, last_whole));
+      moment = last_whole * kBlock;
     }
+    for (; moment < last; ++moment) most = std::max(most, now_->load[moment]);
     return most;
+  }
+
+  // Pre: begin < end.
+  Extent most_of_blocks(std::size_t begin, std::size_t end) const {
+    if (end - begin == 1) return blocks_[begin];
+    std::size_t width = 2, level = 0;
+    for (; 2 * width <= end - begin; width *= 2) ++level;
+    return std::max(spans_[level][begin], spans_[level][end - width]);
   }
 
   static bool is_better(const Candidate& a, const Candidate& b) {
@@ -359,6 +419,7 @@ class Search {
   void strip(Sequence& sequence, Extent limit) {
     limit_ = goal_ = limit;
     run(*now_, sequence);
+    if (sequence.size() > kStripped) return strip_groups(sequence);
     bool any = true;
     while (any) {
       any = false;
@@ -380,6 +441,46 @@ class Search {
         any = true;
         for (Index& other : places_) other -= other > place;
       }
+    }
+  }
+
+  // Of a long sequence: leaves out all replays that might go, or else halves of them,
+  // with a number of tries.
+  void strip_groups(Sequence& sequence) {
+    list_repeated(sequence);
+    again_.assign(step_.ops(), 0);
+    sum_up();
+    std::vector<std::vector<Index>> groups(1);
+    for (const Index place : places_) {
+      const auto op =
+          static_cast<std::size_t>(sequence[static_cast<std::size_t>(place)]);
+      if (std::exchange(again_[op], 1) && might_go(sequence, place))
+        groups.back().push_back(place);
+    }
+    std::stable_sort(groups[0].begin(), groups[0].end(), [&](Index a, Index b) {
+      return cost_at(sequence, a) > cost_at(sequence, b);
+    });
+    const Sequence whole = sequence;
+    gone_.assign(whole.size(), 0);
+    for (int tries = kGroups; tries > 0 && !groups.empty(); --tries) {
+      if (is_stopped()) return;
+      const std::vector<Index> group = std::move(groups.back());
+      groups.pop_back();
+      if (group.empty()) continue;
+      for (const Index place : group) gone_[static_cast<std::size_t>(place)] = 1;
+      edited_.clear();
+      for (std::size_t place = 0; place < whole.size(); ++place)
+        if (!gone_[place]) edited_.push_back(whole[place]);
+      if (run(*trial_, edited_) && trial_->peak <= limit_) {
+        std::swap(sequence, edited_);
+        std::swap(now_, trial_);
+        continue;
+      }
+      for (const Index place : group) gone_[static_cast<std::size_t>(place)] = 0;
+      if (group.size() == 1) continue;
+      const auto middle = group.begin() + static_cast<std::ptrdiff_t>(group.size() / 2);
+      groups.emplace_back(middle, group.end());
+      groups.emplace_back(group.begin(), middle);
     }
   }
 
@@ -475,10 +576,17 @@ class Search {
 
   static constexpr double kMargins[] = {0, 0.1, 0.25, 0.5, 1, 2};
   static constexpr double kRung = 0.95, kFinest = 0.004, kSlack = 0.002;
+  static constexpr double kNever = std::numeric_limits<double>::infinity();
   static constexpr std::size_t kBlock = 32;      // moments
+  static constexpr std::size_t kListed = 256;    // candidates of which all are known
+  static constexpr std::size_t kShort = 48;      // ops looked at before it may be dear
   static constexpr std::size_t kLongest = 1000;  // ops that one candidate repeats
   static constexpr std::size_t kFew = 6, kMost = 96, kMany = 512;  // candidates
-  static constexpr std::size_t kGone = 24;      // replays left out at once
+  static constexpr std::size_t kGone = 24;  // replays left out at once
+  // Ops from which a sequence is so long that replays are left out in groups, and how
+  // many groups are tried then.
+  static constexpr std::size_t kStripped = 20'000;
+  static constexpr int kGroups = 64;
   static constexpr std::int64_t kAsk = 50'000;  // steps measured: about 10 ms
 
   const Step& step_;
@@ -493,9 +601,15 @@ class Search {
   std::vector<std::int64_t> mark_;  // by op: the last epoch that had it in a closure
   std::vector<double> bias_, sum_;
   std::vector<Candidate> candidates_;
+  std::vector<double> worths_;  // the least, a heap
+  std::size_t dear_ = 0;        // candidates that are not listed
+  std::size_t marked_ = 0;      // ops of a closure, and their cost, so far
+  double closure_cost_ = 0, most_cost_ = kNever;
+  bool is_dear_ = false;
   std::vector<std::pair<Index, Index>> chosen_;  // step and op
   std::vector<Index> closure_, used_, count_, places_, times_;
   std::vector<Extent> blocks_;
+  std::vector<std::vector<Extent>> spans_;  // by level k: the most of 2^(k+1) blocks
   std::vector<std::uint8_t> gone_, again_;
   Sequence edited_, best_;
 };

@@ -104,18 +104,23 @@ inline Forward make_forward(const Step& step) {
 
 using Cuts = std::vector<Index>;  // a cut c ends a segment after position c; ascending
 
+inline constexpr Index kMostCuts = 8192;
+
 // The minimax over uneven segments: cuts under which no segment needs more than
 // `budget` bytes, with the least kept. Empty and `found` false when there are none.
 //
 // kept(q) = min over p of kept(p) + crossing(p, q], subject to
-// kept(p) + interior(p, q] + working(p, q] <= budget. O(n^2) at most.
+// kept(p) + interior(p, q] + working(p, q] <= budget. O(n^2) at most; of more than
+// `kMostCuts` positions only so many, at equal distances, can be cuts.
 inline Cuts uneven_cuts(const Forward& forward, Extent budget, bool& found) {
   const auto n = static_cast<Index>(forward.size());
   constexpr Extent kNone = std::numeric_limits<Extent>::max();
   std::vector<Extent> kept(forward.size() + 1, kNone);  // by cut + 1
   std::vector<Index> from(forward.size() + 1, -1);
   kept[0] = 0;
+  const Index stride = n / kMostCuts + 1;
   for (Index q = 0; q < n; ++q) {
+    if ((q + 1) % stride != 0 && q + 1 < n) continue;
     Extent crossing = 0, interior = 0, working = 0;
     for (Index p = q; p >= 0; --p) {  // the segment is p ... q
       const auto f = static_cast<std::size_t>(p);

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
 _DESCENT, _SEARCH = 1, 2  # shares of the work of a descent, and of a search in a limit
 _WORK = 6_000_000, 1_250  # steps measured per share: any graph, or per op if more
+_MOST_WORK = 60_000_000  # max. work per share: some seconds, which 48,000 ops get
 _PAIR = 40  # max. work per pair of ops
 _SEEDS = 4  # choices of segments from which a search starts
 _SMALL = 2_000  # max. ops of a graph whose choices of segments are improved first
@@ -26,6 +27,7 @@ _ORDERS = 4  # max. times that a schedule is reordered and searched from there
 _AGAIN = 4  # searches from a plan that fits, each from the result of the one before
 _PLACED = 2  # schedules that are placed after each of these searches
 _STATES = 200_000, 1_000  # states for replanning parts: any graph, or per op if more
+_MOST_STATES = 30_000_000  # max. states: some seconds, which 30,000 ops get
 _PARTS = 2  # rounds of replanning, the second with a lower goal
 _WORTH = 0.001  # relative gain in recomputation below which searching stops
 # All limits in a cell share a start, so a higher limit seldom costs more time. That it
@@ -96,7 +98,7 @@ class _Schedules:
         return self.request.reordered(sequence)
 
     def _work(self, shares: int) -> int:
-        whole = min(max(_WORK[0], _WORK[1] * self.ops), _PAIR * self.ops**2)
+        whole = min(max(_WORK[0], _WORK[1] * self.ops), _PAIR * self.ops**2, _MOST_WORK)
         return shares * whole
 
     def is_low(self, goal: int) -> bool:
@@ -183,6 +185,7 @@ class _Schedules:
     def replanned(self, start: Sequence[int], goal: int) -> Sequence[Sequence[int]]:
         """Return such schedules, found by exact replanning of parts of one."""
         effort = min(max(_STATES[0], _STATES[1] * self.ops), _PAIR * self.ops**2)
+        effort = min(effort, _MOST_STATES)
         return self.step.replanned(start, goal, effort=effort)
 
     def _cost(self, sequence: Sequence[int]) -> tuple[float, int]:
