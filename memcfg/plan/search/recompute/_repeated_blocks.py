@@ -178,7 +178,7 @@ class _Blocks:
             and not kept.isdisjoint(graph.ops[op].outputs)
         ]
         open_.sort(key=lambda place: -self._sum(graph.ops[stage[place]].outputs))
-        open_ = open_[: min(_CANDIDATES, max(_WAYS, _VISITED // len(stage)))]
+        open_ = open_[: min(_CANDIDATES, max(_WAYS, _VISITED // max(1, len(stage))))]
         replays = _Replays(self, block)
         dropped: frozenset[int] = frozenset()
         ways = [self._way(block, dropped)]
