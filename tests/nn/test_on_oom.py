@@ -979,3 +979,20 @@ def test_a_refusal_names_the_limit_of_micro_batches_of_one_sample():
         fit(least - 64)
     with pytest.warns(mc.errors.FallbackWarning):
         fit(least)
+
+
+def test_memory_that_comes_free_while_a_batch_is_planned_is_taken():
+    def freeing(graph, limit_bytes=None):
+        try:
+            return mc.plan.auto()(graph, limit_bytes)
+        finally:  # another thread may do so at any time
+            while blocks:
+                blocks.pop().free()
+
+    blocks = []
+    model, x, y = wide(memory=freeing)
+    limited(2 * model.plan(64).peak_bytes)
+    pool = mc.config.logical_device("CPU:0").pool
+    blocks.append(pool.allocate(pool.limit * 9 // 10))
+    assert model.fit(x, y, batch_size=64, verbose=0).fallbacks == []
+    assert not blocks

@@ -1103,6 +1103,8 @@ class Session:
             try:
                 self._load_beside(self._programs(wanted), training, promised)
             except InfeasiblePlanError as error:
+                if self._has_come_free(error, wanted, left, promised):
+                    continue
                 refusal = self._fall_back(error, wanted, training, promised, began)
             except ResourceExhaustedError:
                 now = self.executor.budget_bytes(promised)
@@ -1113,6 +1115,19 @@ class Session:
                 return
             if refusal is not None:
                 raise refusal
+
+    def _has_come_free(
+        self,
+        error: InfeasiblePlanError,
+        wanted: Sequence[ProgramKey],
+        left: int | None,
+        promised: int,
+    ) -> bool:
+        """Return whether others have given back what a program misses, since `left`."""
+        now = self.executor.budget_bytes(promised)
+        if left is None or now is None:
+            return left is not now
+        return now - left >= self._misfit(error, wanted)[1] > 0
 
     def _fall_back(
         self,
