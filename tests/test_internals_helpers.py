@@ -17,6 +17,7 @@ from terminal_columns import LETTERS, columns
 
 from memcfg import _cached, nn
 from memcfg import _terminal as terminal  # every table and report is cut by it
+from memcfg._advice import larger_limit_or
 from memcfg._cached import cached_property  # no public name shows the moment
 from memcfg.nn import _saving
 from memcfg.nn.layers._operators import Function, OfNumber, Pointwise
@@ -188,3 +189,17 @@ def test_a_file_with_comparisons_of_differences_is_still_read(tmp_path, monkeypa
     expected = 1 / np.sqrt(2 * np.where(a > b, a, np.maximum(b, 0.5)))
     for each in (model, other):
         np.testing.assert_allclose(each.predict([a, b], verbose=0), expected, 1e-6)
+
+
+@pytest.mark.parametrize(
+    ("batch", "others", "text"),
+    [
+        (None, (), "Raise the limit or lower the batch size."),
+        (8, ("drop x",), "Raise the limit, lower the batch size, or drop x."),
+        (1, (), "Raise the limit."),
+        (1, ("drop x",), "Raise the limit or drop x."),
+        (1, ("drop x", "close y"), "Raise the limit, drop x, or close y."),
+    ],
+)
+def test_one_sample_is_not_advised_to_be_fewer(batch, others, text):
+    assert larger_limit_or(batch, *others) == text

@@ -224,6 +224,9 @@ class Graph:
     link : Link or None, default None
         The network of the step's collectives; None if unknown. Not part of the
         interchange format, and ignored in comparisons.
+    batch_size : int or None, default None
+        The samples of the batch; None if unknown. Errors go by it when they advise a
+        smaller batch. Not part of the interchange format, and ignored in comparisons.
     lines : mapping of str to str, default {}
         Files and lines of the user's program, such as ``"train.py:12"``, by the names
         of ops or of their groups, where they are known. Not part of the interchange
@@ -249,6 +252,7 @@ class Graph:
     tiers: tuple[Tier, ...] = field(default=(), compare=False)
     outside: tuple[int, ...] = ()
     link: Link | None = field(default=None, compare=False)
+    batch_size: int | None = field(default=None, compare=False, repr=False)
     lines: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:

@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from memcfg._advice import larger_limit_or
 from memcfg._core._holders import margin_beside
 from memcfg.errors import (
     InfeasiblePlanError,
@@ -22,13 +23,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from memcfg.devices import Device
+    from memcfg.graph import Graph
     from memcfg.runtime._placement import Buffer
 
 __all__ = ["Budget", "ends_of_pages"]
 
-_UNPLANNED_HINT = (
-    "Raise the limit, lower the batch size, or plan the program, which needs least: "
-    "workspace mode 'enabled' without layer_workspaces."
+_PLANNING = (
+    "plan the program, which needs least: workspace mode 'enabled' without "
+    "layer_workspaces"
 )
 
 
@@ -115,11 +117,12 @@ class Budget:
             is_smallest=error.is_smallest,
         )
 
-    def check(self, program: str, arena: int, bound: int) -> None:
+    def check(self, program: str, graph: Graph, arena: int, bound: int) -> None:
         """Raise if the arena of an unplanned program does not fit next to `aside`."""
         left = self.nbytes
         if left is not None and arena > left:
-            raise self._refusal(program, arena, bound, _UNPLANNED_HINT)
+            hint = larger_limit_or(graph.batch_size, _PLANNING)
+            raise self._refusal(program, arena, bound, hint)
 
     def check_workspace(self, program: str, buffer: Buffer) -> None:
         """Raise if a program needs more bytes of a workspace than its limit."""

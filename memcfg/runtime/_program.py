@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from memcfg import plan as planning
+from memcfg._advice import larger_limit_or
 from memcfg.errors import KernelError, ResourceExhaustedError
 from memcfg.ops._dtypes import array_dtype
 from memcfg.ops.collectives import COLLECTIVES
@@ -383,7 +384,20 @@ class Program:
             return
         if isinstance(error, KernelError):
             raise KernelError(f"op {op.name!r} failed: {error}") from error
-        raise _explained(error, f"op {op.name!r}") from error
+        raise self._explained(error, f"op {op.name!r}") from error
+
+    def _explained(
+        self, error: ResourceExhaustedError, what: str
+    ) -> ResourceExhaustedError:
+        """Return an error that says what the memory was needed for."""
+        names = ResourceExhaustedError._fields
+        fields = {name: getattr(error, name) for name in names}
+        ways = larger_limit_or(self.graph.batch_size, "give memory back")
+        fields["hint"] = (
+            f"Weights and optimizer are as before the step. {ways} Planned programs "
+            "(workspace mode 'enabled') need least."
+        )
+        return ResourceExhaustedError(f"There is no memory for {what}.", **fields)
 
     def _take(self, tensor: int | None) -> None:
         """Allocate an input's buffer, if given; begin a new step if needed."""
@@ -402,7 +416,7 @@ class Program:
             what = "a step"
             if tensor is not None:
                 what += f" with input {self.graph.tensors[tensor].name!r}"
-            raise _explained(error, what) from error
+            raise self._explained(error, what) from error
         except BaseException:
             self.give_back()
             raise
@@ -787,17 +801,6 @@ def _timed_steps(spec: ProgramSpec) -> int:
     if not spec.timed:
         return 0
     return 1 if spec.passive else _TIMED_STEPS
-
-
-def _explained(error: ResourceExhaustedError, what: str) -> ResourceExhaustedError:
-    """Return an error that says what the memory was needed for."""
-    fields = {name: getattr(error, name) for name in ResourceExhaustedError._fields}
-    fields["hint"] = (
-        "Weights and optimizer are as before the step. Give memory back, raise the "
-        "limit, or lower the batch size; planned programs (workspace mode 'enabled') "
-        "need least."
-    )
-    return ResourceExhaustedError(f"There is no memory for {what}.", **fields)
 
 
 # -- measuring ------------------------------------------------------------------

@@ -133,7 +133,8 @@ def program_specs(
     enough = max((spec.buffer_bytes + spec.margin_bytes for spec in specs), default=0)
     left = budget.beside(aside, enough)
     for name, spec in sorted(laid_out.items(), key=lambda row: -row[1].buffer_bytes):
-        left.check(name, spec.arena_bytes, planning.lower_bound(spec.graph))
+        bound = planning.lower_bound(spec.graph)
+        left.check(name, spec.graph, spec.arena_bytes, bound)
     result: dict[str, ProgramSpec] = {
         **laid_out,
         **_planned_all(rest, policy, left, known, one_copy=one_copy),
@@ -573,7 +574,7 @@ def _laid_out(
         kernels = Kernels(graph, budget.device)
     except KernelError:  # report an infeasible limit first, if it is one
         bound = planning.lower_bound(graph)
-        budget.check(name, bound, bound)
+        budget.check(name, graph, bound, bound)
         raise
     graph = kernels.annotate(graph)
     schedule = Schedule.of(graph, mode.order(graph))

@@ -308,14 +308,19 @@ def test_a_recurrent_layer_of_one_op_says_how_to_unroll_it():
         model.plan(4)
 
 
-def test_one_sample_is_not_told_to_be_fewer():
+@pytest.mark.parametrize("policy", ["share", "keep_all", "auto", mc.plan.vdnn_all()])
+def test_one_sample_is_not_told_to_be_fewer(policy):
     limit(None)
-    model = network(dense, "share")
+    model = network(dense, policy)
     state = sum(each.nbytes for each in model.get_weights())
-    for nbytes in (model.plan(1).peak_bytes - 64, state - 1):
+    needed = model.plan(1).peak_bytes
+    if policy == "auto":
+        needed = mc.plan.lower_bound(model.graph(1)) // 64 * 64
+    for nbytes in (needed - 64, state - 1):
         limit(nbytes)
         one, several = refusal(model, 1), refusal(model)
         assert "batch" not in one.hint
+        assert one.hint.startswith("Raise ")
         assert one.largest_batch is None
         assert "No smaller batch" not in str(one)
         assert several.largest_batch == 0

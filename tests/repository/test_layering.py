@@ -27,6 +27,7 @@ LAYERS = [
         "files",
         "_cached",
         "_caller",
+        "_advice",
         "_first_line",
         "_frames",
         "_missing",

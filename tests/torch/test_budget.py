@@ -155,6 +155,17 @@ def test_below_the_floor_nothing_runs_and_the_module_is_named(kind):
         assert torch.equal(value, before[name])
 
 
+@pytest.mark.parametrize("spill_to", [None, "folder"])
+def test_one_sample_is_not_told_to_be_fewer(spill_to, tmp_path):
+    module, x, _ = problem(VGG)
+    options = {} if spill_to is None else {"spill_to": tmp_path}
+    for samples in (1, 2):
+        with pytest.raises(InfeasiblePlanError) as caught:
+            mt.budget(copy.deepcopy(module), 2**10, example=(x[:samples],), **options)
+        assert caught.value.hint.startswith("Raise the limit")
+        assert ("lower the batch size" in caught.value.hint) == (samples > 1)
+
+
 def test_estimate_counts_the_optimizer_and_prints_tables():
     module, x, _ = problem(ResNet)
     plain = mt.estimate(module, (x,), times="nominal")

@@ -46,7 +46,8 @@ class Composition:
     def __call__(self, graph: Graph, limit_bytes: int | None = None) -> Plan:
         """Plan a graph; see `Policy`."""
         request = Request.of(graph, self.name, limit_bytes)
-        return with_gap(graph, refuse_unless_it_fits(self._plan(graph, request)))
+        plan = self._plan(graph, request)
+        return with_gap(graph, refuse_unless_it_fits(graph, plan))
 
     def _plan(self, graph: Graph, request: Request) -> Plan:
         """Return the plan of the whole chain, which may exceed the limit."""
@@ -140,7 +141,7 @@ class _Progress:
             asked = Request.of(graph, policy.name, goal)
             orders = self.request.orders
             asked = replace(asked, orders=orders, searches=searches)
-            plan = refuse_unless_it_fits(policy.make(asked))
+            plan = refuse_unless_it_fits(graph, policy.make(asked))
         else:
             assert policy is not None
             plan = policy(graph, limit_bytes=goal)

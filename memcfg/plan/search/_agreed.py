@@ -66,7 +66,7 @@ class Agreed:
         request = Request.of(graph, self.name, limit_bytes)
         numbers = {given: index for index, given in enumerate(request.order)}
         made = request.scheduled([numbers[op] for op in schedule])
-        return started(request, refuse_unless_it_fits(made))
+        return started(request, refuse_unless_it_fits(graph, made))
 
 
 def schedule_of(plan: Plan) -> list[int]:

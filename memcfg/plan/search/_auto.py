@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
+from memcfg._advice import larger_limit_or
 from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.plan.format._actions import Compute
 from memcfg.plan.format._collectives import any_beside
@@ -153,7 +154,7 @@ class Auto:
             is_smallest=not (_is_ended(request) or limits_of(request.graph)),
             requested_bytes=lowest.peak_bytes,
             limit_bytes=request.limit_bytes,
-            hint="Raise the limit or lower the batch size.",
+            hint=larger_limit_or(request.graph.batch_size),
         )
 
 

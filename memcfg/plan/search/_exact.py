@@ -8,6 +8,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
+from memcfg._advice import larger_limit_or
 from memcfg.errors import GraphError, InfeasiblePlanError
 from memcfg.plan.format._actions import Alias, Alloc, Compute, Free
 from memcfg.plan.search._bound import lower_bound
@@ -171,7 +172,7 @@ class Exact:
             is_smallest=is_lowest,
             requested_bytes=least.peak_bytes,
             limit_bytes=limit,
-            hint="Raise the limit or lower the batch size.",
+            hint=larger_limit_or(request.graph.batch_size),
         )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from memcfg._advice import larger_limit_or
 from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.plan.format._actions import Compute
 from memcfg.plan.format._simulate import simulate
@@ -142,7 +143,8 @@ def _refused(
 ) -> InfeasiblePlanError:
     """Return an error that names a sufficient limit, and what tiers lack for less."""
     enough = lowest.limit_bytes or 0
-    advice = "Raise spill_limit, or the limit, or lower the batch size."
+    first = "raise spill_limit, or the limit,"
+    advice = larger_limit_or(graph.batch_size, first=first)
     try:
         wanted = plan(_with_room(graph), limit_bytes)
     except (InfeasiblePlanError, TierFullError):

@@ -10,6 +10,7 @@ import sys
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from memcfg._advice import larger_limit_or
 from memcfg.errors import InfeasiblePlanError
 from memcfg.plan.format._actions import Compute
 from memcfg.plan.search._full_tiers import within_tiers
@@ -148,12 +149,12 @@ class Method:
 
     def _within(self, graph: Graph, limit_bytes: int | None) -> Plan:
         plan = self.propose(Request.of(graph, self.name, limit_bytes))
-        return refuse_unless_it_fits(plan, self.other)
+        return refuse_unless_it_fits(graph, plan, self.other)
 
     def _tried(self, graph: Graph, limit_bytes: int) -> Plan:
         request = Request.of(graph, self.name, limit_bytes)
         plan = self.propose(replace(request, below=sys.float_info.max))
-        return refuse_unless_it_fits(plan, self.other)
+        return refuse_unless_it_fits(graph, plan, self.other)
 
 
 def draft(policy: Policy, graph: Graph, limit_bytes: int | None) -> Plan:
@@ -195,16 +196,14 @@ def names_algorithms(plan: Plan) -> bool:
     return bool(algorithms_of(plan))
 
 
-def refuse_unless_it_fits(plan: Plan, other: str = "") -> Plan:
+def refuse_unless_it_fits(graph: Graph, plan: Plan, other: str = "") -> Plan:
     """Return a method's plan, or raise InfeasiblePlanError if it exceeds its limit.
 
     The plan must have the lowest peak of the method then. `other` is named in the hint.
     """
     if fits(plan):
         return plan
-    steps = "Raise the limit or lower the batch size."
-    if other:
-        steps = f"Raise the limit, lower the batch size, or plan with {other}."
+    others = [f"plan with {other}"] if other else []
     message = (
         f"{plan.method} cannot plan {plan.graph!r} within "
         f"{format_bytes(plan.limit_bytes or 0, exact=True)}."
@@ -217,5 +216,5 @@ def refuse_unless_it_fits(plan: Plan, other: str = "") -> Plan:
         lower_bound_bytes=plan.lower_bound_bytes,
         requested_bytes=plan.peak_bytes,
         limit_bytes=plan.limit_bytes,
-        hint=steps,
+        hint=larger_limit_or(graph.batch_size, *others),
     )

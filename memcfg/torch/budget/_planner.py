@@ -9,6 +9,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from memcfg._advice import larger_limit_or
 from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.plan import Decode, Encode, SwapOut, validate, with_copies_placed
 from memcfg.plan.search._floor import lowest_plan
@@ -466,15 +467,14 @@ class Planner:
             return (
                 "Raise the limit, or make the optimizer with fused=True if it can be."
             )
+        batch = traced.graph.batch_size
         if self.shared.stores is not None or self.settings.inductor:
-            return "Raise the limit or lower the batch size."
+            return larger_limit_or(batch)
         values = (each for node in traced.sources for each in values_of(node))
         gpu = any(each.device.type == "cuda" for each in values)
         there = "'host'" if gpu else "<a folder>"
-        return (
-            "Raise the limit, lower the batch size, or let tensors leave: "
-            f"budget(..., spill_to={there})."
-        )
+        leaving = f"let tensors leave: budget(..., spill_to={there})"
+        return larger_limit_or(batch, leaving)
 
 
 class _TooTightError(Exception):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from memcfg._advice import larger_limit_or
 from memcfg.errors import InfeasiblePlanError
 from memcfg.torch.limit._out_of_memory import OutOfMemoryError
 from memcfg.torch.saved._account import KEPT
@@ -243,7 +244,7 @@ class Unplanned:
             limit_bytes=self.limit_bytes,
             device=error.device,
             owners=error.owners,
-            hint=f"Raise the limit, lower the batch size, or {more}.",
+            hint=larger_limit_or(None, more),
         )
 
     def report(self, why: str) -> str:

@@ -324,8 +324,6 @@ def with_ways_out(
         if not is_known:
             unsearched.append("gradient accumulation")
     fields = {name: getattr(error, name) for name in error._fields}
-    if key.batch_size == 1:
-        fields["hint"] = _of_one_sample(fields["hint"])
     graph = search.attempt(partial(trace, spec, key))
     whole = [op.type for op in graph.ops if op.type in _WHOLE] if graph else []
     if whole and key.kind == "train":
@@ -358,12 +356,6 @@ def _of_state(
         f"{format_bytes(state, exact=True)}."
     )
     return InfeasiblePlanError(error.message, **fields)
-
-
-def _of_one_sample(hint: str) -> str:
-    """Return a hint without the advice to lower the batch size."""
-    hint = hint.replace(", lower the batch size, or", " or")
-    return hint.replace(" or lower the batch size", "")
 
 
 def _settings(executor: Executor, policy: Policy) -> list[tuple[str, Policy]]:
