@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 from terminal_columns import LETTERS, columns
 
 from memcfg import _cached, nn
-from memcfg._advice import larger_limit_or
 from memcfg import _terminal as terminal  # every table and report is cut by it
 from memcfg._advice import larger_limit_or
 from memcfg._cached import cached_property  # no public name shows the moment
