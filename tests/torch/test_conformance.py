@@ -106,6 +106,5 @@ def test_hooks_that_a_model_installs_when_it_first_runs_break_no_graph():
     model, inputs = case.build().train(), case.inputs()
     plain = copy.deepcopy(model)
     mt.budget(model, math.inf, loss=loss_of, times="nominal")
-    # its bilinear resizing is decomposed, to other bits
-    torch.testing.assert_close(step(model, inputs), step(plain, inputs))
+    assert all(map(torch.equal, step(model, inputs), step(plain, inputs)))
     assert mt.get_budget(model).memory_plan is not None

@@ -6,6 +6,7 @@ import math
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 from weakref import ref
@@ -54,7 +55,8 @@ from memcfg.torch.trace._lengths import (
     resized,
     traced_in,
 )
-from memcfg.torch.trace._lstm_layers import (
+from memcfg.torch.trace._traced import is_tangent, rounded, title_of, values_of
+from memcfg.torch.trace.ops._lstm_layers import (
     has_layers,
     has_lstm,
     lstm_as_layers,
@@ -62,7 +64,7 @@ from memcfg.torch.trace._lstm_layers import (
     set_lstm,
     stepped,
 )
-from memcfg.torch.trace._traced import is_tangent, rounded, title_of, values_of
+from memcfg.torch.trace.ops._own_gradients import own_gradients
 from memcfg.units import align_up, format_bytes, parse_bytes
 
 if TYPE_CHECKING:
@@ -225,6 +227,8 @@ class Compilation:
             from torch._inductor.decomposition import select_decomp_table
 
             decompositions = select_decomp_table()
+        lengths = any(isinstance(each, torch.SymInt) for each in inputs)
+        keeps = nullcontext if decompositions or lengths else own_gradients
         make = aot_autograd(
             decompositions=decompositions,
             fw_compiler=self.forward,
@@ -233,9 +237,10 @@ class Compilation:
             partition_fn=self.partition,
         )
         try:
-            if has_lstm(module):
-                return self._with_lstms(make, module, inputs)
-            return _made(make, module, inputs)
+            with keeps():
+                if has_lstm(module):
+                    return self._with_lstms(make, module, inputs)
+                return _made(make, module, inputs)
         finally:  # PyTorch keeps `backward`, and with it this object
             self._inputs = self._traced_inputs = ()
             self._found, self._loss_of = NOTHING, None

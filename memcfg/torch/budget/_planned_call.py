@@ -32,7 +32,6 @@ from memcfg._first_line import first_line
 from memcfg.errors import InfeasiblePlanError, MemcfgError
 from memcfg.torch.budget._backend import Compilation, StopAfterPlanning
 from memcfg.torch.spill._stores import SpillRefusedError
-from memcfg.torch.trace._dropout import look_into_dropout
 from memcfg.torch.trace._fakes import state_of, without_logs
 from memcfg.torch.trace._host_calls import TOLD, install_hooks, look_into_calls
 from memcfg.torch.trace._kept_functions import FunctionRefusedError, run_keeping
@@ -43,6 +42,7 @@ from memcfg.torch.trace._overhead import (
 )
 from memcfg.torch.trace._symbols import symbolic_settings, symbols_of
 from memcfg.torch.trace._traced import SparseRefusedError
+from memcfg.torch.trace.ops._dropout import look_into_dropout
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

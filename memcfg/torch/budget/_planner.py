@@ -41,7 +41,6 @@ from memcfg.torch.trace._costs import MeasuredCosts, costs_of
 from memcfg.torch.trace._generator_states import add_states
 from memcfg.torch.trace._infeasible import InfeasibleStepError
 from memcfg.torch.trace._kept_functions import held_bytes
-from memcfg.torch.trace._lstm_layers import add_workspaces
 from memcfg.torch.trace._overhead import workspace_bytes
 from memcfg.torch.trace._symbols import Seen
 from memcfg.torch.trace._traced import (
@@ -52,6 +51,7 @@ from memcfg.torch.trace._traced import (
     rounded,
     values_of,
 )
+from memcfg.torch.trace.ops._lstm_layers import add_workspaces
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:

@@ -29,8 +29,8 @@ from memcfg.torch.trace._fakes import (
     without_logs,
 )
 from memcfg.torch.trace._kept_functions import kept_in_eager
-from memcfg.torch.trace._lstm_layers import add_workspaces
 from memcfg.torch.trace._traced import nbytes_of, rounded
+from memcfg.torch.trace.ops._lstm_layers import add_workspaces
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -1,0 +1,1 @@
+"""Ops that a trace would otherwise have in another form than eager mode."""

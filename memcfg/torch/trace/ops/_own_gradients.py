@@ -1,0 +1,67 @@
+"""Ops that a trace keeps as they are, with their own gradients, as in eager mode.
+
+AOTAutograd dispatches through Python, where PyTorch has functions of simpler ops in the
+place of the gradients of resizing and of some losses. They compute other bits than the
+kernels, and in several times their time and memory. Without these functions, a trace
+has PyTorch's own op and its own gradient. Their kernels take no symbols for lengths.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch._C import DispatchKey
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Recurrent layers are not among them: what eager mode runs for them is not one op.
+_PREFIXES = "upsample_", "_upsample_"
+_NAMES = (
+    *("hardshrink", "softshrink"),
+    *("multi_margin_loss", "multilabel_margin_loss_forward"),
+)
+_KEYS = DispatchKey.Autograd, DispatchKey.CompositeImplicitAutograd
+
+_lock = Lock()
+_users = 0
+_taken: list[tuple[Any, DispatchKey, Any]] = []
+
+
+@contextmanager
+def own_gradients() -> Iterator[None]:
+    """Let traces have the ops' own gradients inside of the context; any thread may."""
+    global _users
+    with _lock:
+        _users += 1
+        if _users == 1:
+            _take()
+    try:
+        yield
+    finally:
+        with _lock:
+            _users -= 1
+            if not _users:
+                _put_back()
+
+
+def _take() -> None:
+    aten = torch.ops.aten
+    names = [each for each in dir(aten) if each.startswith(_PREFIXES)]
+    for name in {*names, *_NAMES}:
+        packet = getattr(aten, name)
+        for overload in packet.overloads():
+            op = getattr(packet, overload)
+            there = [key for key in _KEYS if key in op.py_kernels]
+            _taken.extend((op, key, op.py_kernels.pop(key)) for key in there)
+            op._dispatch_cache.clear()
+
+
+def _put_back() -> None:
+    while _taken:
+        op, key, function = _taken.pop()
+        op.py_kernels[key] = function
+        op._dispatch_cache.clear()
