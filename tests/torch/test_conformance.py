@@ -106,5 +106,6 @@ def test_hooks_that_a_model_installs_when_it_first_runs_break_no_graph():
     model, inputs = case.build().train(), case.inputs()
     plain = copy.deepcopy(model)
     mt.budget(model, math.inf, loss=loss_of, times="nominal")
-    assert all(map(torch.equal, step(model, inputs), step(plain, inputs)))
+    # one thread sums the gradient of the last bias in another order
+    torch.testing.assert_close(step(model, inputs), step(plain, inputs))
     assert mt.get_budget(model).memory_plan is not None
