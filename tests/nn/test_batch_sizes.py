@@ -277,3 +277,66 @@ def test_what_the_size_cannot_do_is_said():
     assert ops.shape(nn.Input((4,))) == (None, 4)
     with pytest.raises(ValueError, match="first axis is not the batch"):
         Own(lambda x, w: ops.reshape(x, (-1, 8)) * w)(nn.Input((4, 8)))
+
+
+def attention(take):
+    """Queries, keys and values that are taken apart behind a transpose."""
+
+    def of(x, w):
+        _, t, d = x.shape
+        parts = ops.concatenate([x, x * w, x + 1.0], -1)
+        parts = ops.reshape(parts, (-1, t, 3, 2, d // 2))
+        q, k, v = take(ops.transpose(parts, (2, 0, 3, 1, 4)))
+        scores = ops.softmax(ops.matmul(q, ops.transpose(k, (0, 1, 3, 2))))
+        made = ops.transpose(ops.matmul(scores, v), (0, 2, 1, 3))
+        return ops.reshape(made, (-1, t, d))
+
+    return of
+
+
+@pytest.mark.parametrize(
+    "take",
+    [
+        lambda moved: (moved[0], moved[1], moved[-1]),
+        lambda moved: moved,
+        ops.unstack,
+        lambda moved: (moved[:2][0], moved[1:][0], moved[2, :, :]),
+        lambda moved: (ops.transpose(moved, (1, 0, 2, 3, 4))[:, i] for i in range(3)),
+    ],
+)
+def test_the_batch_may_be_moved_to_take_parts(take):
+    parts = np.concatenate([X, X * W, X + 1], -1).reshape(6, 4, 3, 2, 4)
+    q, k, v = parts.transpose(2, 0, 3, 1, 4)
+    scores = np.exp(q @ k.transpose(0, 1, 3, 2))
+    scores /= scores.sum(-1, keepdims=True)
+    expected = (scores @ v).transpose(0, 2, 1, 3).reshape(6, 4, 8)
+    start = nn.Input((4, 8))
+    layer = Own(attention(take))
+    model = nn.Model(start, layer(start))
+    layer.set_weights([W])
+    close = {"rtol": 1e-5, "atol": 1e-5}
+    np.testing.assert_allclose(model.predict(X, verbose=0), expected, **close)
+
+
+def test_a_moved_batch_is_no_operand():
+    x = nn.Input((4, 8))
+    moved = ops.transpose(x, (1, 0, 2))
+    assert (moved.shape, len(moved)) == ((4, None, 8), 4)
+    assert repr(moved) == "<a tensor of shape (4, None, 8), whose batch is axis 1>"
+    assert ops.transpose(moved, (1, 0, 2)).shape == (None, 4, 8)
+    assert moved[0].shape == (None, 8)
+    for use in (
+        lambda: moved + 1.0,
+        lambda: x * moved,
+        lambda: ops.exp(moved),
+        lambda: ops.matmul(x, moved),
+        lambda: moved @ moved,
+        lambda: moved[None],
+        lambda: np.asarray(moved),
+    ):
+        with pytest.raises(TypeError, match="index the axes before the batch"):
+            use()
+    with pytest.raises(ValueError, match="are not those of"):
+        ops.transpose(x, (1, 0, 3))
+    with pytest.raises(TypeError, match="must return one or several symbolic tensors"):
+        Own(lambda x, w: ops.transpose(x, (1, 0, 2)))(x)

@@ -899,3 +899,44 @@ def test_inner_layers_of_one_name_have_weights_of_their_own(tmp_path, ending):
         other = made()
         other.load_weights(tmp_path / f"twice{ending}")
     np.testing.assert_array_equal(other.predict(x, verbose=0), expected)
+
+
+def test_a_constructor_gets_trainable_and_what_it_freezes_stays_frozen():
+    """As in Keras's guide to adapters of low rank."""
+
+    class Adapter(nn.Layer):
+        def __init__(self, original, rank=2, trainable=False, **options):
+            super().__init__(trainable=trainable, **options)
+            self.seen = trainable
+            self.original = original
+            self.original.trainable = False
+            self.down = nn.Dense(rank, use_bias=False, trainable=trainable)
+            self.up = nn.Dense(original.units, use_bias=False, trainable=trainable)
+
+        def call(self, x):
+            return self.original(x) + self.up(self.down(x))
+
+    class Kept(nn.Layer):
+        def __init__(self, **options):
+            super().__init__(**options)
+            self.dense = nn.Dense(3)
+            self.dense.trainable = False
+
+        def call(self, x):
+            return self.dense(x)
+
+    class Wide(nn.Dense):
+        def __init__(self, units, trainable=True, **options):
+            super().__init__(2 * units, trainable=trainable, **options)
+
+    adapter = Adapter(nn.Dense(5), trainable=True, name="adapter")
+    model = nn.Sequential([nn.Input((4,)), adapter])
+    assert adapter.seen
+    assert [each.shape for each in model.trainable_weights] == [(4, 2), (2, 5)]
+    kept = Kept(trainable=True, dtype="float32")
+    kept(nn.Input((2,)))
+    assert (kept.trainable, kept.trainable_weights) == (True, [])
+    wide = Wide(3, trainable=False, dtype="mixed_bfloat16")
+    assert (wide.units, wide.trainable) == (6, False)
+    assert wide.compute_dtype == "bfloat16"
+    assert nn.Variable(np.arange(3), dtype="int", trainable=False).dtype == "int32"

@@ -1132,3 +1132,44 @@ def test_losses_and_metrics_of_compile_without_a_call():
     logs = model.train_on_batch(X[:32], y, return_dict=True)
     assert logs["loss"] == pytest.approx(np.square(y_pred - y).mean(), rel=1e-5)
     assert logs["mae"] == pytest.approx(np.abs(y_pred - y).mean(), rel=1e-5)
+
+
+def test_losses_of_a_model_within_another_are_those_of_its_last_call():
+    """As in Keras's example of a quantised autoencoder."""
+
+    class Costs(layers.Layer):
+        def __init__(self, rate):
+            super().__init__()
+            self.rate = rate
+
+        def call(self, x):
+            self.add_loss(self.rate * ops.sum(ops.square(x)))
+            return x
+
+    class Outer(nn.Model):
+        def __init__(self):
+            super().__init__()
+            kernel = {"kernel_regularizer": nn.regularizers.L2(0.5)}
+            self.inner = nn.Sequential(
+                [nn.Input((3,)), Costs(2.0), nn.Dense(3, **kernel), Costs(1.0)]
+            )
+            self.other = Costs(10.0)
+            self.noted = nn.metrics.Mean(name="noted")
+
+        def call(self, x):
+            return self.other(self.inner(x))
+
+        def compute_loss(self, x=None, y=None, y_pred=None, **more):
+            found = sum(self.inner.losses)
+            self.noted.update_state(found)
+            return found + ops.mean(y_pred)
+
+    model = Outer()
+    model.compile(nn.optimizers.SGD(0.0))
+    x = np.random.default_rng(0).normal(size=(8, 3)).astype("f")
+    history = model.fit(x, x, batch_size=8, verbose=0).history
+    kernel, bias = model.get_weights()
+    y = x @ kernel + bias
+    expected = 2 * (x**2).sum() + (y**2).sum() + (kernel**2).sum() / 2
+    assert history["noted"] == [pytest.approx(expected, rel=1e-5)]
+    assert history["loss"] == [pytest.approx(expected + y.mean(), rel=1e-5)]

@@ -21,13 +21,13 @@ __all__ = ["adds_losses", "keep_added", "keep_loss", "losses_of", "with_losses"]
 
 
 class LossesOfCall(Layer):
-    """The sum of what a call adds to the loss."""
+    """The sum of what a call adds to the loss, or the last call of a layer within."""
 
     __slots__ = ("node",)
 
     arity: ClassVar[int | None] = None
 
-    def __init__(self, call: Node) -> None:
+    def __init__(self, call: Node | Layer) -> None:
         super().__init__()
         self.node = call
 
@@ -67,6 +67,9 @@ def losses_of(model: Any) -> list[Any]:
         ]
         return [*_added.get(own, ()), *penalties]
     recording = recorded(f"{type(model).__name__}.losses")
+    around = _around(own, recording)
+    if around is not None and _last(own, recording) is None:
+        return [*_added_by(own, around), *_penalties_of(own, recording)]
     parts = [own] if _last(own, recording) else own._sublayers()
     losses = [loss for part in parts for loss in _losses_of_part(part, recording)]
     return [*recording.added.get(own, ()), *losses]
@@ -97,11 +100,25 @@ def _losses_of_part(layer: Layer, recording: Recording) -> list[SymbolicTensor]:
     call = _last(layer, recording)
     if call is None:
         return []
-    losses = _added_by(layer, call)
-    for (leaf, index), regularizer in _penalised(layer).items():
-        weight = recording.symbol(Variable(leaf, index, leaf.name))
-        losses.append(Applied(regularizer)(weight))
-    return losses
+    return [*_added_by(layer, call), *_penalties_of(layer, recording)]
+
+
+def _around(layer: Layer, recording: Recording) -> Node | None:
+    """Return the last call in a function of what calls a layer; None without one."""
+    for node in reversed(recording.noted):
+        if node.layer is not layer and any(
+            leaf is layer for _, leaf in node.layer._leaves()
+        ):
+            return node
+    return None
+
+
+def _penalties_of(layer: Layer, recording: Recording) -> list[SymbolicTensor]:
+    """Return the losses of the regularizers of a layer's weights."""
+    return [
+        Applied(regularizer)(recording.symbol(Variable(leaf, index, leaf.name)))
+        for (leaf, index), regularizer in _penalised(layer).items()
+    ]
 
 
 def _penalised(layer: Layer) -> dict[tuple[Layer, int], Any]:
@@ -120,8 +137,8 @@ def _added_by(layer: Layer, call: Node) -> list[SymbolicTensor]:
     added = () if model is None else model._built_network().losses
     if not (added or any(_adds(leaf) for _, leaf in layer._leaves())):
         return []
-    scalar = [((), "float32")]
-    return [*Node(LossesOfCall(call), call.outputs, scalar, whole=True).outputs]
+    scalar, of = [((), "float32")], call if call.layer is layer else layer
+    return [*Node(LossesOfCall(of), call.outputs, scalar, whole=True).outputs]
 
 
 # What the last call of a layer on arrays has added.

@@ -130,6 +130,7 @@ def note_call(node: Node) -> None:
     recording = current()
     if recording is None or current_call() is not None:
         return
+    recording.noted.append(node)
     found = sums_of_call(node)
     if not found:
         return

@@ -39,6 +39,8 @@ class Recording:
     losses: list[SymbolicTensor] = field(default_factory=list)  # with gradients
     # Metrics with the tensors that are added to their sums when the program has run.
     measured: list[tuple[Any, tuple[SymbolicTensor, ...]]] = field(default_factory=list)
+    # Calls of layers and models, which may contain others.
+    noted: list[Node] = field(default_factory=list)
     # Losses that calls of models have added, which are not of their layers.
     added: dict[Layer, list[SymbolicTensor]] = field(default_factory=dict)
     moves: bool = True  # whether calls move the averages of layers

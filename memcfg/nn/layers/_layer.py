@@ -783,7 +783,8 @@ class Scope:
     calls: dict[Layer, int] = field(default_factory=dict)
     # Activities with their regularizers, and losses of `add_loss` with None.
     penalties: list[tuple[Any, int]] = field(default_factory=list)
-    spans: dict[Node, slice] = field(default_factory=dict)  # of penalties, by call
+    # Spans of penalties, by the call and, of its last call, by the layer.
+    spans: dict[Node | Layer, slice] = field(default_factory=dict)
     # Metrics with the numbers that calls of layers add to them, in order.
     sums: list[tuple[Any, tuple[int, ...]]] = field(default_factory=list)
     summed: dict[Node, slice] = field(default_factory=dict)  # of sums, by call
@@ -904,7 +905,8 @@ class Scope:
                 begin, first = len(self.penalties), len(self.sums)
                 made = inner.run(node.layer, [values[each] for each in node.inputs])
                 if len(self.penalties) > begin:
-                    self.spans[node] = slice(begin, len(self.penalties))
+                    span = slice(begin, len(self.penalties))
+                    self.spans |= {node: span, node.layer: span}
                 if len(self.sums) > first:
                     self.summed[node] = slice(first, len(self.sums))
                 several = [made] if isinstance(made, int) else made
@@ -964,6 +966,23 @@ class Scope:
 
 
 _OF_WEIGHTS = ("_regularizer", "_constraint")  # suffixes of arguments of all layers
+_PASSED = ("trainable", "dtype")  # arguments of all layers
+
+
+def _with_passed(init: Callable[..., None]) -> Callable[..., None]:
+    """Let the constructor of a class take the arguments of all layers, for subclasses.
+
+    The metaclass takes those of calls of the class itself.
+    """
+
+    @functools.wraps(init)
+    def call(self: Layer, *args: Any, **options: Any) -> None:
+        given = {name: options.pop(name) for name in _PASSED if name in options}
+        init(self, *args, **options)
+        for name, value in given.items():
+            self._take(name, value)
+
+    return call
 
 
 class _LayerType(type):
@@ -992,6 +1011,7 @@ class _LayerType(type):
             for name in list(options)
             if name not in accepted
             if name in common or name.endswith(_OF_WEIGHTS)
+            if not cls._passes(name)
         }
         for name in own:
             if name.endswith(_OF_WEIGHTS) and not cls._has_weight(name):
@@ -1002,6 +1022,18 @@ class _LayerType(type):
         for name, value in own.items():
             layer._take(name, value)
         return layer
+
+    def _passes(cls, name: str) -> bool:
+        """Return whether a user's constructor gets an argument of all layers.
+
+        It passes it to that of its base class, and may change inner layers afterwards.
+        """
+        owner: Any = next(each for each in cls.__mro__ if "__init__" in vars(each))
+        if owner.__module__.startswith("memcfg.") or name not in _PASSED:
+            return False
+        known = inspect.signature(owner.__init__).parameters
+        rest = any(each.kind is each.VAR_KEYWORD for each in known.values())
+        return name in known or rest
 
     def _without_format(
         cls, args: Any, options: dict[str, Any], accepted: list[str]
@@ -1323,9 +1355,12 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         super().__init_subclass__(**options)
         if "build" in vars(cls):
             cls.build = _once(vars(cls)["build"])  # type: ignore[method-assign]
-        own = cls.__module__.startswith("memcfg.nn.") and "__init__" in vars(cls)
-        if own and "data_format" in inspect.signature(vars(cls)["__init__"]).parameters:
-            cls._has_format = True
+        if not (cls.__module__.startswith("memcfg.nn.") and "__init__" in vars(cls)):
+            return
+        names = inspect.signature(vars(cls)["__init__"]).parameters
+        cls._has_format = cls._has_format or "data_format" in names
+        if not {*_PASSED} & names.keys():
+            cls.__init__ = _with_passed(vars(cls)["__init__"])  # type: ignore[method-assign]
 
     @property
     def activity_regularizer(self) -> Any:
@@ -2359,6 +2394,8 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
             )
         for operand in operands:
             if not isinstance(operand, SymbolicTensor):
+                if hasattr(operand, "refuse"):  # whose batch is another axis
+                    operand.refuse(f"given to layer {self.name!r}")
                 raise TypeError(
                     f"layer {self.name!r} must be called on symbolic tensors, which "
                     f"start from Input(shape); got {type(operand).__name__}. Pass data "
@@ -3356,6 +3393,9 @@ def trace_whole(
 
 def weight_dtype(dtype: Any) -> str:
     """Return the dtype of a weight by a user's; ValueError for what is not kept."""
+    dtype = {"int": "int32", "float": "float32", int: "int32", float: "float32"}.get(
+        dtype, dtype
+    )
     try:
         kept = "float32" if dtype is None else str(np.dtype(dtype))
     except TypeError:  # of NumPy, which lacks it

@@ -28,8 +28,8 @@ from memcfg.nn.ops._shapes import (
     moveaxis,
     pad,
     part,
-    ravel,
     transpose,
+    vector_of,
 )
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ def dot(x1: Any, x2: Any) -> Any:
 def vdot(x1: Any, x2: Any) -> Any:
     """Return the sum of the products of all elements, without a batch."""
     a, b = _pair("vdot", x1, x2)
-    return sum_of(multiply(ravel(a), ravel(b)))
+    return sum_of(multiply(vector_of(a), vector_of(b)))
 
 
 @documented
@@ -165,7 +165,7 @@ def inner(x1: Any, x2: Any) -> Any:
 def outer(x1: Any, x2: Any) -> Any:
     """Return the products of each element of x1 with each of x2, without a batch."""
     a, b = _pair("outer", x1, x2)
-    return multiply(expand_dims(ravel(a), 1), expand_dims(ravel(b), 0))
+    return multiply(expand_dims(vector_of(a), 1), expand_dims(vector_of(b), 0))
 
 
 @documented

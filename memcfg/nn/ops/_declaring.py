@@ -651,6 +651,8 @@ def tensor_of(x: Any, name: str) -> SymbolicTensor:
             f"{name} needs a tensor, got None, as x.shape[0] is, the length of the "
             "batch: in a call, ops.shape(x)[0] stands for it"
         )
+    if hasattr(x, "refuse"):  # a `MovedBatch`
+        x.refuse(f"given to {name}")
     if not isinstance(x, SymbolicTensor):
         raise TypeError(
             f"{name} needs a symbolic tensor, got {type(x).__name__}: use NumPy for "

@@ -39,7 +39,7 @@ from memcfg.nn.ops._of_elements import (
     negative,
     where,
 )
-from memcfg.nn.ops._shapes import expand_dims, get_item, moveaxis, ravel
+from memcfg.nn.ops._shapes import expand_dims, get_item, moveaxis, vector_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -67,7 +67,7 @@ def take(x: Any, indices: Any, axis: int | None = None) -> Any:
     if axis is None and x.whole and len(x.shape) > 1:
         if isinstance(indices, SymbolicTensor):
             raise ValueError("take: rows of a weight must be taken along axis=0")
-        x = ravel(x)
+        x = vector_of(x)
     axis = 0 if axis is None and x.whole else axis
     if isinstance(indices, SymbolicTensor):
         return _taken_rows(x, indices, axis_of(x, axis))
@@ -93,7 +93,7 @@ def _taken_rows(x: SymbolicTensor, indices: SymbolicTensor, place: int) -> Any:
         return Gather()([x, indices])
     if not indices.whole:
         raise ValueError("take: rows of a weight must be taken along axis=0")
-    return _taken_along(x, ravel(indices), place, lengths_of(indices))
+    return _taken_along(x, vector_of(indices), place, lengths_of(indices))
 
 
 def _taken_along(x: Any, flat: Any, place: int, shape: Any) -> Any:
@@ -111,7 +111,7 @@ def take_along_axis(x: Any, indices: Any, axis: int | None = None) -> Any:
     x = tensor_of(x, "take_along_axis")
     places = as_tensor(indices, "take_along_axis: indices")
     if axis is None:
-        x, places, axis = ravel(x), ravel(places), 0
+        x, places, axis = vector_of(x), vector_of(places), 0
     place = axis_of(x, axis)
     if len(places.shape) != len(x.shape):
         raise ValueError(
@@ -349,7 +349,7 @@ def isin(x1: Any, x2: Any, assume_unique: bool = False, invert: bool = False) ->
     known = as_tensor(x2, "isin")
     if not known.whole:
         raise ValueError("isin: x2 must have no batch")
-    hits = equal(expand_dims(x, len(x.shape)), ravel(known))
+    hits = equal(expand_dims(x, len(x.shape)), vector_of(known))
     found = max_of(hits, len(x.shape))
     return 1.0 - found if invert else found
 

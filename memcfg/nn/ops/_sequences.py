@@ -24,7 +24,7 @@ from memcfg.nn.ops._of_elements import (
     negative,
     where,
 )
-from memcfg.nn.ops._shapes import concatenate, expand_dims, ravel
+from memcfg.nn.ops._shapes import concatenate, expand_dims, vector_of
 from memcfg.nn.ops._sorting import argsort
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ __all__ = [
 
 def _cumulated(f: Any, x: Any, axis: Any, dtype: str | None) -> Any:
     if axis is None:
-        x, axis = ravel(x), 0
+        x, axis = vector_of(x), 0
     made = associative_scan(f, x, axis=axis)
     return made if dtype in (None, "float32") else cast(made, dtype)
 

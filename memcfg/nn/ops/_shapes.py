@@ -29,6 +29,7 @@ from memcfg.nn.ops._declaring import (
     reshaped,
     tensor_of,
 )
+from memcfg.nn.ops._moved_batch import MovedBatch, transposed
 from memcfg.nn.ops._of_elements import where
 
 if TYPE_CHECKING:
@@ -78,6 +79,7 @@ __all__ = [
     "tril",
     "triu",
     "unstack",
+    "vector_of",
     "vsplit",
     "vstack",
 ]
@@ -177,6 +179,17 @@ def ravel(x: Any) -> Any:
     return reshape(tensor_of(x, "ravel"), (-1,))
 
 
+def vector_of(x: Any) -> Any:
+    """Return a tensor without a batch in one dimension; ValueError for others."""
+    x = tensor_of(x, "ravel")
+    if not x.whole:
+        raise ValueError(
+            f"ravel: axis 0 of {x!r} is the batch, whose samples would be mixed: give "
+            "an axis, or flatten samples by ops.reshape(x, (-1, n))"
+        )
+    return reshape(x, (-1,))
+
+
 @documented
 def expand_dims(x: Any, axis: Any) -> Any:
     """Insert axes of length 1."""
@@ -207,21 +220,23 @@ def squeeze(x: Any, axis: Any = None) -> Any:
 
 @documented
 def transpose(x: Any, axes: Sequence[int] | None = None) -> Any:
-    """Reorder the axes."""
-    x = tensor_of(x, "transpose")
-    rank = len(x.shape)
-    if axes is None and x.whole:
-        axes = range(rank)[::-1]
-    if axes is None or (axes[0] != 0 and not x.whole):
+    """Reorder the axes; to index some before the batch, they may be put there."""
+    if not isinstance(x, MovedBatch):
+        x = tensor_of(x, "transpose")
+    rank, whole = len(x.shape), getattr(x, "whole", False)
+    if axes is None and not whole:
         raise ValueError(
             f"transpose: axis 0 of {x!r} is the batch and must stay first: pass "
-            f"axes=(0, ...), got {axes}"
+            "axes=(0, ...), got None"
         )
-    places = [axis_of(x, each) for each in axes if x.whole or each != 0]
-    places = places if x.whole else [0, *places]
+    given = range(rank)[::-1] if axes is None else axes
+    known = [integer(each, "an axis", None) for each in given]
+    places = [each % rank for each in known if -rank <= each < rank]
     if sorted(places) != list(range(rank)):
-        raise ValueError(f"transpose: axes {tuple(axes)} are not those of {x!r}")
-    return reordered(x, places)
+        raise ValueError(f"transpose: axes {tuple(given)} are not those of {x!r}")
+    if isinstance(x, MovedBatch):
+        return x.transpose(places)
+    return reordered(x, places) if whole else transposed(x, places)
 
 
 @documented
@@ -342,7 +357,7 @@ def concatenate(xs: Sequence[Any], axis: int = 0) -> Any:
 def append(x1: Any, x2: Any, axis: int | None = None) -> Any:
     """Join two tensors along an axis; by default flattened, without a batch."""
     if axis is None:
-        both = [ravel(as_tensor(each, "append")) for each in (x1, x2)]
+        both = [vector_of(as_tensor(each, "append")) for each in (x1, x2)]
         return concatenate(both, 0)
     return concatenate([x1, x2], axis)
 
@@ -451,6 +466,8 @@ def dsplit(x: Any, indices_or_sections: Any) -> list[Any]:
 @documented
 def unstack(x: Any, num: int | None = None, axis: int = 0) -> list[Any]:
     """Return the parts of length 1 along an axis, without that axis."""
+    if isinstance(x, MovedBatch) and axis in (0, -len(x.shape)):
+        return list(x)
     place = axis_of(tensor_of(x, "unstack"), axis)
     length = x.shape[place]
     if num not in (None, length):
@@ -498,7 +515,7 @@ def repeat(x: Any, repeats: Any, axis: int | None = None) -> Any:
     """Repeat each element along an axis; by default of the flattened tensor."""
     x = _sized(x, repeats, "repeat")
     if axis is None:
-        x, axis = ravel(x), 0
+        x, axis = vector_of(x), 0
     place = axis_of(x, axis)
     lengths = lengths_of(x)
     if isinstance(repeats, BatchSize) and x.whole and lengths[place] == 1 == place + 1:
@@ -531,7 +548,7 @@ def roll(x: Any, shift: Any, axis: Any = None) -> Any:
     x = tensor_of(x, "roll")
     if axis is None:
         lengths = lengths_of(x)
-        return reshaped(roll(ravel(x), shift, 0), lengths)
+        return reshaped(roll(vector_of(x), shift, 0), lengths)
     shifts = shift if isinstance(shift, list | tuple) else (shift,)
     axes = axis if isinstance(axis, list | tuple) else (axis,)
     shifts = shifts * len(axes) if len(shifts) == 1 else shifts
@@ -722,7 +739,7 @@ def diag(x: Any, k: int = 0) -> Any:
 @documented
 def diagflat(x: Any, k: int = 0) -> Any:
     """Return a matrix with the flattened tensor on a diagonal."""
-    return diag(ravel(x), k)
+    return diag(vector_of(x), k)
 
 
 @documented

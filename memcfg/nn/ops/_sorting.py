@@ -35,7 +35,7 @@ from memcfg.nn.ops._of_elements import (
     stop_gradient,
     where,
 )
-from memcfg.nn.ops._shapes import expand_dims, moveaxis, part, ravel
+from memcfg.nn.ops._shapes import expand_dims, moveaxis, part, vector_of
 
 __all__ = [
     "argpartition",
@@ -64,7 +64,7 @@ def _along_last(x: Any, axis: Any, name: str) -> tuple[SymbolicTensor, int]:
     """Return a tensor with an axis moved to the end, and that axis."""
     x = tensor_of(x, name)
     if axis is None:
-        return ravel(x), 0
+        return vector_of(x), 0
     place = axis_of(x, axis)
     return moveaxis(x, place, -1), place
 
@@ -255,7 +255,7 @@ def histogram(x: Any, bins: int = 10, range: Any = None) -> Any:  # noqa: A002
         raise ValueError("histogram: range must be given: edges are static")
     low, high = (constant(each, "histogram: range") for each in range)
     edges = np.linspace(low, high, integer(bins, "histogram: bins") + 1).astype("f4")
-    flat = expand_dims(ravel(x), 1)
+    flat = expand_dims(vector_of(x), 1)
     above = greater_equal(flat, edges[:-1])
     below = less(
         flat, np.append(edges[1:-1], np.nextafter(edges[-1], np.float32(np.inf)))
