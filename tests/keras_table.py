@@ -23,6 +23,9 @@ from internals import ABSENT, ARGUMENTS, instead  # noqa: E402
 
 PAGE = HERE.parent / "docs" / "keras.md"
 NAMES = json.loads((HERE / "support" / "keras_names.json").read_text())
+# All public names of Keras's by module, each once: without those of older versions, and
+# of the modules that name functions of ``ops`` and ``applications`` again.
+PUBLIC = json.loads((HERE / "support" / "keras_public_names.json").read_text())
 METHODS = ("version", "Model", "Sequential", "calls", "defaults")  # no modules
 UNSAID = {"dtype", "name", "trainable", "autocast"}  # what every layer has in Keras
 
@@ -120,6 +123,32 @@ def counted():
     )
 
 
+def missing_names():
+    """All public names of Keras's that are not here, by module."""
+    result = {}
+    for room, names in PUBLIC.items():
+        module = mc.nn
+        for part in filter(None, room.split(".")):
+            module = getattr(module, part, None)
+        left = [name for name in names if not hasattr(module, name)]
+        if left:
+            result[room or "keras"] = left
+    return result
+
+
+def all_counted():
+    """Say how many of all public names are absent, and in which modules."""
+    left, total = missing_names(), sum(map(len, PUBLIC.values()))
+    count = sum(map(len, left.values()))
+    most = sorted(left, key=lambda room: -len(left[room]))[:6]
+    shown = ", ".join(f"`{room}` ({len(left[room])})" for room in most)
+    return (
+        "A module that is absent counts as one name there. Of all names in all of "
+        f"Keras's modules, {total}, {count} are absent: {100 * count / total:.0f} %. "
+        f"Most of them are those of {shown}."
+    )
+
+
 def page():
     parts = [
         "# Keras names",
@@ -132,6 +161,8 @@ def page():
             "tests/keras_table.py` writes this page.",
             88,
         ),
+        "",
+        textwrap.fill(all_counted(), 88, break_on_hyphens=False),
         "",
         "[Keras's own tests](../bench/results/keras_suite.md), run with `memcfg.nn` in",
         "its place, show how far names behave alike.",

@@ -78,6 +78,9 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
         },
         "utils": {
             "legacy": "use the functions of this module",
+            "bounding_boxes": (
+                "layers of images take images, labels and masks, and no boxes"
+            ),
         },
         "ops": {
             "jvp": (

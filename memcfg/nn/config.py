@@ -27,12 +27,15 @@ from memcfg.nn.training.progress._progress import (
 __all__ = [
     "backend",
     "disable_interactive_logging",
+    "disable_traceback_filtering",
     "dtype_policy",
     "enable_interactive_logging",
     "epsilon",
     "floatx",
     "image_data_format",
     "is_interactive_logging_enabled",
+    "is_nnx_enabled",
+    "is_traceback_filtering_enabled",
     "set_dtype_policy",
     "set_epsilon",
     "set_floatx",
@@ -57,3 +60,29 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
         if why is None and "traceback" in name:
             why = "errors have their whole traceback"
         refuse(__name__, name, "" if why is None else f": {why}")
+
+
+def disable_traceback_filtering() -> None:
+    """Do nothing: errors have their whole traceback."""
+
+
+def is_traceback_filtering_enabled() -> bool:
+    """Return False, since errors have their whole traceback.
+
+    Returns
+    -------
+    bool
+        False.
+    """
+    return False
+
+
+def is_nnx_enabled() -> bool:
+    """Return False, since NNX is of Keras's backend for JAX.
+
+    Returns
+    -------
+    bool
+        False.
+    """
+    return False

@@ -89,6 +89,9 @@ def test_settings_are_those_that_compute():
         ):
             with pytest.raises(ValueError, match=told):
                 call(value)
+    nn.config.disable_traceback_filtering()
+    assert not nn.config.is_traceback_filtering_enabled()
+    assert not nn.config.is_nnx_enabled()
     assert nn.backend.is_float_dtype("bfloat16")
     assert not nn.backend.is_float_dtype(np.int8)
     assert nn.backend.is_int_dtype("uint8")
@@ -113,7 +116,7 @@ def test_settings_are_those_that_compute():
         ("backend", "get_value", "numpy"),
         ("config", "set_backend", "one backend"),
         ("config", "enable_flash_attention", "same way"),
-        ("config", "disable_traceback_filtering", "whole traceback"),
+        ("config", "enable_traceback_filtering", "whole traceback"),
         ("config", "flotx", "did you mean 'floatx'"),
         ("dtype_policies", "QuantizedDTypePolicy", "float32"),
         ("mixed_precision", "LossScaleOptimizer", "inner optimizer"),

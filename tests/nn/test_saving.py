@@ -948,3 +948,15 @@ def test_a_chain_of_two_inputs(tmp_path, end):
     assert model.layers == []
     with pytest.raises(ValueError, match="expects 1 input, got 2"):
         nn.Sequential([nn.Dense(2)]).predict([a, b], verbose=0)
+
+
+def test_functions_of_weights_are_those_of_models(tmp_path):
+    first, second = (
+        mc.nn.Sequential([mc.nn.Input((3,)), mc.nn.Dense(2)]) for _ in range(2)
+    )
+    mc.nn.saving.save_weights(first, tmp_path / "w.weights.safetensors")
+    mc.nn.saving.load_weights(second, tmp_path / "w.weights.safetensors")
+    for one, other in zip(first.get_weights(), second.get_weights(), strict=True):
+        np.testing.assert_array_equal(one, other)
+    with pytest.raises(AttributeError, match="read files by load_model"):
+        getattr(mc.nn.saving, "KerasFileEditor")  # noqa: B009

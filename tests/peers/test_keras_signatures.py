@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
+import json
 import os
+from pathlib import Path
 
 import pytest
 
@@ -24,6 +26,20 @@ def by_position(what):
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
     parameters = inspect.signature(what).parameters.values()
     return [each.name for each in parameters if each.kind in kinds]
+
+
+def test_the_public_names_that_are_counted_are_keras_s():
+    path = Path(__file__).parents[1] / "support" / "keras_public_names.json"
+    for room, names in json.loads(path.read_text()).items():
+        module = keras
+        for part in filter(None, room.split(".")):
+            module = getattr(module, part)
+        found = [
+            name
+            for name in dir(module)
+            if not name.startswith("_") and not inspect.ismodule(getattr(module, name))
+        ]
+        assert sorted(found) == names, room
 
 
 @pytest.mark.parametrize("room", ROOMS)
