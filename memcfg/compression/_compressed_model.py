@@ -42,7 +42,7 @@ _CODERS = {  # in the sections of a codec
     "codebook": ("none", "huffman", "plain"),
     "range": ("range", "plain"),
 }
-_MULTIPLE = 64  # columns; kernels work on as many at a time
+_MULTIPLES = (64, 16, 1)  # of columns, that kernels work on at a time
 
 
 class CodedWeight(NamedTuple):
@@ -262,9 +262,9 @@ class CompressedModel:
         Model
             The model, which is not compiled. Its `predict`, `plan` and limits are those
             of any model; with dense products, its outputs have the bits of those of
-            `model`, but where a matrix in several sections is multiplied by several
-            threads without AVX-512: they may then differ by rounding. The file stays
-            open as long as the model exists.
+            `model`. Without AVX-512 they may differ by rounding where a matrix has
+            sections of less than 16 columns, or less than 64 columns for each thread.
+            The file stays open as long as the model exists.
 
         Raises
         ------
@@ -550,7 +550,10 @@ def _columns(entry: Entry, limit: int) -> int | None:
     if len(entry.shape) != 2 or entry.nbytes <= limit:
         return None
     fitting = limit // (entry.nbytes // entry.shape[-1])
-    return max(fitting // _MULTIPLE * _MULTIPLE, min(fitting, _MULTIPLE), 1)
+    for multiple in _MULTIPLES:
+        if fitting >= multiple:
+            return fitting // multiple * multiple
+    return 1
 
 
 def _description(model: Model) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 // dense, with and without a bias, an array that is added and a ReLU, and its gradients:
 // one matrix product each, on oneDNN.
 #include "kernels/product.hpp"
+#include "kernels/row_product.hpp"
 
 namespace memcfg {
 namespace {
@@ -111,9 +112,27 @@ Factors gradient_input_factors(const KernelSpec& spec) {
           types.output};
 }
 
+// Whether a product has a row, and a matrix whose rows lie one after another, which
+// oneDNN does not multiply in blocks.
+bool is_row_product(const OneDnn& library, const Factors& f) {
+  const bool plain =
+      f.right.column_stride == 1 && f.right.row_stride == f.right.columns;
+  return f.left.rows == 1 && plain && f.left_operand == 0 &&
+         f.left.type == data_type::f32 && f.output == data_type::f32 &&
+         !is_in_blocks(library, f.left, f.right, f.epilogue);
+}
+
+// Of a product {undivided}, the sums are those of a product with more columns, as it is
+// a part of one.
 template <Factors (*factors)(const KernelSpec&)>
 KernelPtr make(const KernelSpec& spec, const OneDnn& library) {
   const Factors f = factors(spec);
+  if (is_row_product(library, f)) {
+    const auto [sum, relu, scaled] = f.epilogue.post;
+    static_cast<void>(scaled);
+    return std::make_unique<OneRowProduct>(
+        f.sizes, f.right.rows, f.right.columns, f.epilogue.bias, sum, relu);
+  }
   return std::make_unique<Product>(library,
                                    f.sizes,
                                    f.left,
@@ -121,7 +140,8 @@ KernelPtr make(const KernelSpec& spec, const OneDnn& library) {
                                    f.left_operand,
                                    f.right_operand,
                                    f.output,
-                                   f.epilogue);
+                                   f.epilogue,
+                                   spec.attributes.count("undivided") != 0);
 }
 
 template <Factors (*factors)(const KernelSpec&)>

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "memcfg/threads.hpp"
+
 namespace memcfg::onednn {
 
 Owned<MemoryDesc> describe(const OneDnn& library, const Matrix& matrix) {
@@ -85,6 +87,18 @@ Owned<PrimitiveDesc> choose_product(const OneDnn& library,
                                                  attributes.get()),
                 "choosing a matrix product");
   return {made, api.primitive_desc_destroy};
+}
+
+bool is_in_blocks(const OneDnn& library,
+                  const Matrix& left,
+                  const Matrix& right,
+                  Epilogue epilogue) {
+  Matrix result{left.rows, right.columns, right.columns, 1};
+  result.batch = left.batch;
+  result.batch_stride = left.rows * right.columns;
+  const auto layout = describe(library, right);
+  const auto made = choose_product(library, left, layout.get(), result, epilogue);
+  return has_blocks(library, made.get());
 }
 
 bool fuses_post(const OneDnn& library,
@@ -207,6 +221,13 @@ std::optional<Packing> pack_product(const OneDnn& library,
                                    sum ? left.rows * right.columns : 0));
 }
 
+int Product::threads() const {
+  if (!undivided_) return 0;
+  constexpr Dim kColumns = 64;  // that a thread has at least (`gemm` of AVX2)
+  const Dim parts = (columns_ + kColumns - 1) / kColumns;
+  return static_cast<int>(std::min<Dim>(parts, max_threads()));
+}
+
 void Product::run(void* const* operands, void* scratch, RunState* state) const {
   auto& arguments = static_cast<CallStates*>(state)->arguments;
   char* left = static_cast<char*>(operands[left_operand_]);
@@ -221,6 +242,7 @@ void Product::run(void* const* operands, void* scratch, RunState* state) const {
     transpose_->run({left, transposed}, scratch, arguments[2]);
     left = transposed;
   }
+  const ThreadCount own(threads());
   char* const made = static_cast<char*>(scratch);
   void* const rest = made + made_bytes_;
   for (Dim row = 0; row < rows_; row += block_) {

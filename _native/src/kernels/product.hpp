@@ -69,6 +69,14 @@ bool fuses_post(const OneDnn& library,
                 const Matrix& result,
                 Epilogue epilogue);
 
+// Whether oneDNN multiplies block by block, with sums that neither the number of
+// columns nor threads change. Its other family divides the steps of sums among threads
+// that columns and rows do not keep busy.
+bool is_in_blocks(const OneDnn& library,
+                  const Matrix& left,
+                  const Matrix& right,
+                  Epilogue epilogue = {});
+
 // The layout in which a right operand is packed once for many products; null unless
 // they are faster then, and add in the same order.
 Owned<MemoryDesc> packed_layout(const OneDnn& library,
@@ -103,7 +111,8 @@ inline bool is_block(Dim rows, Dim columns) {
 // result = operands[left] x operands[right], in blocks of rows; and the bias
 // operands[2] is added to each row, if there is one. What else is added is the input
 // after these: where it is, if the result takes at most `kBlockBytes`, which may be its
-// place; else to each block of rows, which are made in scratch.
+// place; else to each block of rows, which are made in scratch. Where sums are to be
+// `undivided`, no thread takes a part of their steps.
 class Product final : public Kernel {
  public:
   Product(const OneDnn& library,
@@ -113,8 +122,10 @@ class Product final : public Kernel {
           int left_operand,
           int right_operand,
           int result_type = data_type::f32,
-          Epilogue epilogue = {})
+          Epilogue epilogue = {},
+          bool undivided = false)
       : Kernel(sizes),
+        undivided_(undivided && !is_in_blocks(library, left, right, epilogue)),
         left_operand_(left_operand),
         right_operand_(right_operand),
         biased_(epilogue.bias),
@@ -165,6 +176,8 @@ class Product final : public Kernel {
   void run(void* const* operands, void* scratch, RunState* state) const override;
 
  private:
+  // 0 for those that there are, or less, so that each has columns of its own.
+  int threads() const;
   // Prepares the copy in scratch whose rows are contiguous; returns its strides.
   Matrix transpose(const OneDnn& library, const Matrix& left) {
     Matrix copy = left;
@@ -179,6 +192,7 @@ class Product final : public Kernel {
 
   std::optional<Call> whole_, rest_, transpose_;
   Bytes transposed_bytes_ = 0;
+  bool undivided_;
   int left_operand_, right_operand_;
   bool biased_, summed_;
   Dim rows_, columns_;

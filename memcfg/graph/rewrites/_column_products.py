@@ -24,6 +24,9 @@ __all__ = ["multiply_by_parts"]
 # element in all rows (bench/results/coded_products.json).
 _MOST_ENTRIES, _MOST_PRODUCTS = 0.3, 3.2
 
+# No thread takes a part of the sums of a part, as none does of those of the whole.
+_UNDIVIDED = {"undivided": True}
+
 
 def multiply_by_parts(graph: Graph, has: Callable[[str], bool]) -> Graph:
     """Multiply by the parts of a matrix instead of the matrix put together.
@@ -177,9 +180,8 @@ def _products(
         nbytes = like.nbytes // like.shape[-1] * columns
         tensors.append(Tensor(name, nbytes, "activation", shape, like.dtype))
         made = replace(graph, tensors=tuple(tensors))
-        ops.append(
-            _op(name, "dense", (op.inputs[0], part), (len(tensors) - 1,), {}, made)
-        )
+        inputs, outputs = (op.inputs[0], part), (len(tensors) - 1,)
+        ops.append(_op(name, "dense", inputs, outputs, _UNDIVIDED, made))
     results = tuple(each.outputs[0] for each in ops)
     made = replace(graph, tensors=tuple(tensors))
     axis = {"axis": len(like.shape) - 1}

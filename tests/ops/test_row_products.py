@@ -1,0 +1,74 @@
+"""Products of one row without blocks of oneDNN, as where there is AVX2 alone."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import numpy as np
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from kernels import onednn, run_kernel
+from machine import get_num_threads, set_num_threads
+
+ONLY_AVX2 = os.environ.get("ONEDNN_MAX_CPU_ISA") == "AVX2"
+KINDS = {
+    "dense": (False, False, False),
+    "dense_bias": (True, False, False),
+    "dense_bias_relu": (True, False, True),
+    "dense_bias_add": (True, True, False),
+    "dense_bias_add_relu": (True, True, True),
+}
+
+
+@given(
+    st.sampled_from([*KINDS]),
+    st.one_of(st.integers(1, 40), st.integers(300, 700)),
+    st.one_of(st.integers(1, 70), st.integers(4000, 9000)),
+    st.integers(1, 4),
+    st.booleans(),
+)
+@settings(max_examples=60, deadline=None)
+def test_each_sum_is_in_the_order_of_the_steps(kind, steps, units, threads, in_place):
+    bias, sum_, relu = KINDS[kind]
+    rng = np.random.default_rng((steps, units))
+    x, w, b, other = (
+        rng.standard_normal(shape, np.float32)
+        for shape in ((1, steps), (steps, units), units, (1, units))
+    )
+    wanted = np.zeros((1, units), np.float32)
+    for step in range(steps):
+        wanted += x[0, step] * w[step]
+    if bias:
+        wanted += b
+    if sum_:
+        wanted += other
+    if relu:
+        wanted = np.where(wanted < 0, np.float32(0), wanted)
+    inputs = [x, w, *[b] * bias, *[other] * sum_]
+    pairs = {3: 0} if sum_ and in_place else {}
+    before = get_num_threads()
+    set_num_threads(threads)
+    try:
+        (found,) = run_kernel(kind, inputs, [(1, units)], pairs=pairs)
+    finally:
+        set_num_threads(before)
+    if ONLY_AVX2:
+        np.testing.assert_array_equal(found, wanted)
+    else:  # oneDNN has blocks, and may round a product and its sum once
+        np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_they_are_with_avx2():
+    onednn()  # or a skip
+    name = f"{__file__}::{test_each_sum_is_in_the_order_of_the_steps.__name__}"
+    run = subprocess.run(
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name],
+        env=os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stdout
+    assert "1 passed" in run.stdout
