@@ -33,7 +33,8 @@ def table(path: Path = RESULTS) -> str:
     seconds = " and ".join(f"{each['step_seconds']:.1f} s" for each in results[::2])
     return f"""{HEAD}{rows}
 
-Bytes are read and written in each step. Steps of PyTorch by itself took {seconds}.
+Bytes are read and written in each step.
+Steps of PyTorch by itself took {seconds}.
 torch {place["torch"]}; {place["processor"]}, {place["date"]}, with other programs at
 work.
 """
