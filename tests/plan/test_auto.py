@@ -251,10 +251,21 @@ def answer(graph, limit):
         return None, refusal.smallest_limit_bytes
 
 
-@pytest.mark.parametrize("seed", [*range(22, 30), 31, 32, 35])
-def test_what_fits_a_limit_fits_a_larger_one_in_no_more_time(seed):
-    """Graphs keep several tensors; in that of 31 searches alone did less with more."""
-    graph = random_step(seed, 3 + seed % 12, kept=0.5)
+@pytest.mark.parametrize(
+    ("seed", "ops"),
+    [
+        *((seed, 3 + seed % 12) for seed in (*range(22, 30), 31, 32, 35)),
+        *((seed, 8 + seed % 32) for seed in (*range(4), 14, 33, 36, 70, 100)),
+        (1002, 17),
+    ],
+)
+def test_what_fits_a_limit_fits_a_larger_one_in_no_more_time(seed, ops):
+    """Graphs keep several tensors; in that of 31 searches alone did less with more.
+
+    Those of 14 and 1002 have 77 and 65 ops.
+    """
+    graph = random_step(seed, ops, kept=0.5)
+    assert len(graph.ops) <= 80
     least, most = lower_bound(graph), share()(graph).peak_bytes
     _, floor = answer(graph, 1)
     limits = {least + (most - least) * part // 12 // 64 * 64 for part in range(13)}
@@ -269,6 +280,47 @@ def test_what_fits_a_limit_fits_a_larger_one_in_no_more_time(seed):
         assert plan.peak_bytes <= limit == plan.limit_bytes
         assert plan.elapsed_seconds <= seconds * (1 + 1e-9)
         seconds = plan.elapsed_seconds
+
+
+@pytest.mark.parametrize("seed", [3, 22, 27, 31])
+def test_without_times_a_larger_limit_takes_no_more_ops(seed):
+    graph = random_step(seed, 3 + seed % 12, kept=0.5)
+    graph = replace(graph, ops=tuple(replace(op, seconds=0.0) for op in graph.ops))
+    least, most = lower_bound(graph), share()(graph).peak_bytes
+    before, fitting = math.inf, 0
+    for part in range(1, 13):
+        plan, _ = answer(graph, least + (most - least) * part // 12 // 64 * 64)
+        if plan is None:
+            assert before == math.inf
+            continue
+        validate(graph, plan)
+        computed = sum(isinstance(action, Compute) for action in plan.actions)
+        assert computed <= before
+        before, fitting = computed, fitting + 1
+    assert fitting
+
+
+def test_a_refusal_says_what_was_not_searched_of_a_large_graph():
+    graph = chain(1100, reads="both")
+    with pytest.raises(InfeasiblePlanError) as refusal:
+        auto()(graph, 64)
+    named = refusal.value.smallest_limit_bytes
+    assert not refusal.value.is_smallest
+    assert "not every schedule of 2,201 ops was searched" in str(refusal.value)
+    assert "would do, and a smaller one may" in str(refusal.value)
+    plan = auto()(graph, named)
+    validate(graph, plan)
+    assert plan.peak_bytes <= named
+
+
+def test_with_little_time_a_cheap_plan_is_found():
+    """Without time for any search but that of `share`."""
+    graph = chain(1500, reads="both")
+    limit = share()(graph).peak_bytes * 6 // 10
+    plan = auto(cancel=lambda: True)(graph, limit)
+    validate(graph, plan)
+    assert plan.peak_bytes <= limit
+    assert plan.summary.unproven
 
 
 def language_model():
@@ -399,10 +451,9 @@ def test_what_needs_no_search_is_planned_though_it_was_cancelled():
 
 def test_without_time_there_is_no_plan_and_the_error_says_why():
     graph = chain(30)
-    limit = share()(graph).peak_bytes - 64
     with pytest.raises(InfeasiblePlanError, match="a smaller one may") as told:
-        auto(time_limit=1e-9)(graph, limit)
-    assert told.value.smallest_limit_bytes == limit + 64
+        auto(time_limit=1e-9)(graph, 64)
+    assert told.value.smallest_limit_bytes == share()(graph).peak_bytes
 
 
 def test_the_clock_is_asked_once_it_is_over_and_for_ever(monkeypatch):

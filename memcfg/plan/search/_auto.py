@@ -36,7 +36,7 @@ from memcfg.plan.search.algorithms._scratch import (
     fitting_algorithms,
 )
 from memcfg.plan.search.recompute._look_ahead import look_ahead, rough_peak
-from memcfg.plan.search.recompute._recomputation import sqrt_checkpoint
+from memcfg.plan.search.recompute._recomputation import hasty_plan, sqrt_checkpoint
 from memcfg.plan.search.recompute._repeated_blocks import repeated_blocks, repeats
 from memcfg.plan.search.recompute._replay_elementwise import replay_elementwise
 from memcfg.plan.search.swaps._evict import evict
@@ -56,10 +56,10 @@ _SMALL = 2_000  # max. ops of a graph for which every method is tried
 _SURE = 8, 20_000_000  # the search always completes
 _FEW = 24, 100_000  # tried in addition to other methods: about 0.05 s
 _LAST = 48, 400_000  # tried if other methods have no plan: about 0.3 s
-# Max. ops of a graph of which lower limits are planned as well, the cells of the grid
-# of such limits, how many are planned, and how many below the lowest peak if no plan
-# fits:
-_STEADY, _CELLS, _LEVELS, _LOWER_PEAKS = 64, 24, 3, 8
+# Max. ops of a graph of which lower limits are planned although a plan fits, the cells
+# of the grid of such limits, how many are planned, and how many below the lowest peak
+# of a graph of any size if no plan fits:
+_STEADY, _CELLS, _LOWER_PEAKS = 80, 24, 8
 _SWAPPING = (  # tried if `auto` may swap
     out_of_core,
     partial(out_of_core, "zvc"),
@@ -68,7 +68,8 @@ _SWAPPING = (  # tried if `auto` may swap
 )
 _ALGORITHMS = "default", "any"
 _ROUNDING = 1e-9  # relative rounding error of a sum of seconds
-_SEARCHING = 0.8  # fraction of a time limit; the rest is for the bound
+_BOUNDING = 0.2  # fraction of a time limit that is left for the bound
+_FINISHING = 1.5  # time to write a plan after the searches, relative to that of `share`
 
 
 @dataclass(frozen=True)
@@ -103,12 +104,14 @@ class Auto:
     def _within(
         self, graph: Graph, limit_bytes: int | None, below: float = math.inf
     ) -> Plan:
-        watch = self.watch(_SEARCHING)
+        watch = self.watch()
         request = Request.of(graph, self.name, limit_bytes, watch)
         request = replace(request, places=self.places, below=below, any_fits=self.first)
         bounding = self.watch()
-        plans = _plan(request, first=self.first)
-        if _is_steady(request):
+        plans = _plan(request, first=self.first, reserve=self._reserve())
+        if plans.best is None and _is_ended(request):
+            plans.add(hasty_plan(request))
+        if _looks_lower(request):
             _settle(request, plans)
         if self.algorithms == "any":
             plans = _choose(request, plans)
@@ -131,12 +134,16 @@ class Auto:
             summary=replace(plan.summary, chosen_by=self.name, unproven=unproven),
         )
 
-    def watch(self, part: float = 1.0) -> Watch | None:
-        """Start a watch for a fraction of the time limit; None without any callable."""
+    def watch(self) -> Watch | None:
+        """Start a watch for the time limit; None without it and any callable."""
         if self.time_limit is None and self.cancel is None and self.progress is None:
             return None
         limit = math.inf if self.time_limit is None else self.time_limit
-        return Watch(time.perf_counter() + part * limit, self.cancel, self.progress)
+        return Watch(time.perf_counter() + limit, self.cancel, self.progress)
+
+    def _reserve(self) -> float:
+        """Return the seconds of a time limit that are not for searches."""
+        return 0.0 if self.time_limit is None else _BOUNDING * self.time_limit
 
     def _take(self, plans: _Plans, request: Request) -> Plan:
         """Return the fastest plan that fits, or raise with the smallest limit."""
@@ -145,16 +152,25 @@ class Auto:
         lowest = plans.lowest
         limit = format_bytes(request.limit_bytes or 0, exact=True)
         message = f"No method of auto can plan {lowest.graph!r} within {limit}."
+        hint = larger_limit_or(request.graph.batch_size)
+        known = lowest.peak_bytes <= lowest.lower_bound_bytes
         if _is_ended(request):
             message = f"Planning {lowest.graph!r} ended before a plan within {limit}."
+        elif len(request.graph.ops) > _SMALL and not known:
+            hint += (
+                f" Below {format_bytes(lowest.peak_bytes, exact=True)} not every "
+                f"schedule of {len(request.graph.ops):,} ops was searched."
+            )
+        else:
+            known = known or not limits_of(request.graph)
         raise InfeasiblePlanError(
             message,
             smallest_limit_bytes=lowest.peak_bytes,
             lower_bound_bytes=lowest.lower_bound_bytes,
-            is_smallest=not (_is_ended(request) or limits_of(request.graph)),
+            is_smallest=known,
             requested_bytes=lowest.peak_bytes,
             limit_bytes=request.limit_bytes,
-            hint=larger_limit_or(request.graph.batch_size),
+            hint=hint,
         )
 
 
@@ -235,6 +251,18 @@ class _Plans:
         return best.elapsed_seconds
 
     @property
+    def cost(self) -> float:
+        """The best plan's time, or its number of ops in a graph without times.
+
+        These are the units of `time_lower_bound`. Infinity if no plan fits.
+        """
+        best = self.best
+        if best is None:
+            return math.inf
+        timed = any(op.seconds for op in self._request.graph.ops)
+        return best.elapsed_seconds if timed else float(_computed(best))
+
+    @property
     def has_least(self) -> bool:
         """Whether the best plan takes no longer than computing each op once."""
         best, first = self.best, self._all[0]
@@ -258,18 +286,23 @@ class _Plans:
         return min(self._all, key=lambda plan: plan.peak_bytes)
 
 
-def _plan(request: Request, *, first: bool = False) -> _Plans:
+def _plan(request: Request, *, first: bool = False, reserve: float = 0.0) -> _Plans:
     """Run one method after another until no other can be better.
 
     Idea: fast searches first; each gets the time of the best plan so far and need not
     place slower schedules. Invariant: the best plan that fits never gets slower. The
     first plan runs each op once, so no plan without swaps is faster. The order of
-    methods is memcfg's own.
+    methods is memcfg's own. `reserve` is the time in seconds that a watch leaves, or
+    more if a plan of this graph takes longer to write.
     """
     plans = _Plans(request)
     first = first or len(request.graph.ops) > _SMALL
     plans.begin("share")
+    began = time.perf_counter()
     plans.add(propose(share(), request))
+    if request.watch is not None:
+        once = time.perf_counter() - began
+        request.watch.leave(max(reserve, _FINISHING * once if reserve else 0.0))
     if plans.best is not None:
         return plans
     if may_leave(request.graph):
@@ -278,7 +311,8 @@ def _plan(request: Request, *, first: bool = False) -> _Plans:
         if plans.has_least or beats_recomputation(request, limit, plans.below):
             return plans
     policies = [look_ahead(), sqrt_checkpoint(), replay_elementwise()]
-    policies.insert(0 if repeats(request) else len(policies), repeated_blocks())
+    ahead = not _is_over(request) and repeats(request)
+    policies.insert(0 if ahead else len(policies), repeated_blocks())
     if request.any_fits:  # the one that takes longest comes last
         policies.sort(key=lambda policy: policy.name == "look_ahead")
     for policy in policies:
@@ -344,10 +378,10 @@ def _search(request: Request, plans: _Plans) -> None:
             plans.add(search.within(request, limit, plans.computing)[0])
 
 
-def _is_steady(request: Request) -> bool:
-    """Return whether plans of lower limits count, too; see `_settle`."""
+def _looks_lower(request: Request) -> bool:
+    """Return whether plans of lower limits may count, too; see `_settle`."""
     graph = request.graph
-    few = len(graph.ops) <= _STEADY and not request.any_fits
+    few = len(graph.ops) <= _SMALL and not request.any_fits
     return few and request.below == math.inf and not may_leave(graph)
 
 
@@ -359,7 +393,7 @@ def _settle(request: Request, plans: _Plans) -> None:
     depends on the graph only, so limits of a cell share them. If no plan fits, the
     search goes on below the lowest peak until nothing is found there, at most
     `_LOWER_PEAKS` times. So the limit that an error names seldom depends on the limit
-    that was asked for.
+    that was asked for. In graphs of more than `_STEADY` ops, only that search is made.
     """
     limit = request.limit_bytes
     if limit is None or plans.is_alone:
@@ -376,13 +410,13 @@ def _settle(request: Request, plans: _Plans) -> None:
         plans.add_of(_plan(replace(request, limit_bytes=level)))
         if plans.lowest.peak_bytes >= before:
             return
-    if plans.best is None:
+    if plans.best is None or len(request.graph.ops) > _STEADY:
         return
     least, most = request.lower_bound, plans.first.peak_bytes
     width = max(unit, (most - least) // _CELLS // unit * unit)
     first = least + (limit - 1 - least) // width * width
-    for level in range(first, max(least, first - _LEVELS * width + 1) - 1, -width):
-        if _is_over(request) or is_as_fast_as_any(request, level, plans.below):
+    for level in range(first, least - 1, -width):
+        if _is_over(request) or is_as_fast_as_any(request, level, plans.cost):
             return
         lower = _plan(replace(request, limit_bytes=level))
         plans.add_of(lower)
@@ -439,8 +473,9 @@ def auto(
         ``times="measured"``.
     time_limit : float or None, default None
         Seconds after which the best plan so far is returned, at least that of `share`;
-        the result then depends on the machine. The running method stops its search and
-        places its current schedule, which takes about a second for ten thousand ops.
+        the result then depends on the machine. If none fits by then, the first segments
+        that do are recomputed. The limit holds to about a tenth, if it is longer than
+        three times what `share` takes: about a second for 50,000 ops.
         None limits the work instead of the time, so the same graph and limit give the
         same plan on every machine.
     cancel : callable or None, default None
@@ -479,8 +514,8 @@ def auto(
     the least recomputation that fits, and the fastest plan is taken. In graphs of up to
     24 ops, `exact` is tried as well; with at most 8 ops, no plan is faster unless the
     gap says so. Up to 48 ops, it looks for lower peaks if no other method fits. Up to
-    64 ops, a few lower limits are planned as well, so that a larger limit seldom has a
-    slower plan; in larger graphs that happens more often. For
+    80 ops, lower limits are planned as well, so that a larger limit hardly ever has a
+    slower plan; in larger graphs that happens now and then. For
     graphs of more than 2,000 ops, whose planning takes long, the first plan that fits
     is taken, which is that of `repeated_blocks` if blocks repeat.
 

@@ -119,6 +119,16 @@ class Watch:
         self._now = method, best
         self._next = -math.inf
 
+    def leave(self, seconds: float) -> None:
+        """Let the search end earlier, so that something can follow.
+
+        Parameters
+        ----------
+        seconds : float
+            The time that this takes.
+        """
+        self.until -= seconds
+
     def is_over(self) -> bool:
         """Return whether the search should end."""
         now = time.perf_counter()

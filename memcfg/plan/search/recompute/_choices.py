@@ -90,6 +90,12 @@ class Search:
         unique[self.nothing.dropped] = self.nothing
         return list(unique.values())
 
+    def first_within(self, limit: int) -> Choice | None:
+        """Return the first proposal within a limit, or None; few drops come first."""
+        proposals = chain(self._cheap(), self._even(), self._uneven())
+        choices = map(self.score, proposals)
+        return next((each for each in choices if each.load <= limit), None)
+
     def _uneven(self) -> Iterator[bytes]:
         """Yield segments of uneven size that keep the fewest bytes under a budget."""
         low, high = 0, self.nothing.load  # no budget of `high` needs a cut

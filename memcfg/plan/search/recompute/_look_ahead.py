@@ -62,19 +62,23 @@ class _Schedules:
         self.top, _, _ = self.step.measure(self.given)
 
     def _reach(self, goal: int) -> None:
-        """Make the rungs of two descents to a goal; a second call descends to 0."""
+        """Make the rungs of two descents to a goal; a second call descends to 0.
+
+        For a goal above 0, a large graph has one descent, from the lowest seed.
+        """
         if self.reached is not None:
-            if goal >= self.reached or self.ended:
+            if goal >= self.reached or (self.ended and self.ops <= _SMALL):
                 return
             goal = 0
         self.reached = goal
+        all_starts = self.ops <= _SMALL or goal == 0
         lowest = min(self.seeds, key=by_load)
         least = lowest.load
-        if lowest.load > goal and self.ops <= _SMALL:
+        if lowest.load > goal and all_starts:
             lowest = self.search.least_load()
             self.seeds = [lowest, *self.seeds]
         starts = [self.step.sequence(lowest.dropped)]
-        if self.ops <= _SMALL:
+        if all_starts:
             starts.append(self.given)
         work = self._work(_DESCENT)
         rungs = [s for each in starts for s in self.step.descend(each, goal, work=work)]

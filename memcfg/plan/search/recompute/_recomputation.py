@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 
 _ROUNDS = 8  # searches with a tighter goal when placement exceeds the limit
+_MARGINS = 1.0, 0.97, 0.9  # parts of a limit that a load is within, so it is placed
 
 
 class Candidate(NamedTuple):
@@ -63,6 +64,24 @@ def plan_recomputation(request: Request) -> Plan:
 
     result = first_fitting(request, find)
     return request.ordered(search.sequence(choice) if result is None else result)
+
+
+def hasty_plan(request: Request) -> Plan | None:
+    """Return the plan of the first segments that fit, without improving them, or None.
+
+    It takes little longer than to place and write a plan.
+    """
+    limit = request.limit_bytes
+    assert limit is not None
+    search = Search.of(request)
+    for part in _MARGINS:
+        choice = search.first_within(int(limit * part))
+        if choice is None:
+            break
+        sequence = search.sequence(choice)
+        if request.peak_in_order(sequence) <= limit:
+            return request.of_method("sqrt_checkpoint").ordered(sequence)
+    return None
 
 
 def first_fitting(
