@@ -2597,7 +2597,7 @@ class Model(FixedAttributes, Configured):
         network, before, session = self._parts
         compiled.optimizer._claim(self)
         if network is not None:
-            values = {} if session is None else session.known_values()
+            values = {} if session is None else session.known_values(moves=True)
             if before is None or before.optimizer is not compiled.optimizer:
                 known = {weight.name for weight in network.weights}
                 values = {name: v for name, v in values.items() if name in known}

@@ -275,7 +275,7 @@ def test_small_elements_leave_no_pages_that_others_cannot_use():
 
 def test_more_is_read_ahead_where_memory_is_free_than_where_it_is_not():
     sizes, missing = [], []
-    for limit in ("1100KiB", "64MiB"):
+    for limit in ("700KiB", "64MiB"):
         pipeline, model = Pipeline(2000, ahead=64), make()
         with mc.budget(limit):
             model.fit(pipeline.dataset, verbose=0)
@@ -531,5 +531,29 @@ def test_a_closed_model_whose_memory_is_taken_amid_its_load_keeps_its_values():
         taken.clear()
         model.fit(x, y, verbose=0, shuffle=False)
     free.fit(x, y, verbose=0, shuffle=False)
+    assert weights(model) == weights(free)
+    model.close()
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_model_that_fills_a_budget_can_be_compiled_again(same):
+    """Where there is no memory for copies of its values, they move out and in."""
+    x, y = arrays(32)
+
+    def train(model):
+        model.fit(x, y, verbose=0, shuffle=False)
+        optimizer = model.optimizer if same else nn.optimizers.SGD(0.1)
+        model.compile(optimizer, model.loss)
+        model.fit(x, y, verbose=0, shuffle=False)
+
+    free = deep()
+    arena = free.plan(32).peak_bytes
+    train(free)
+    free.close()
+    limit = arena + arena // 15 + 4096
+    with mc.budget(limit), Observer(limit) as observer:
+        model = deep()
+        train(model)
+    assert observer.over == 0
     assert weights(model) == weights(free)
     model.close()

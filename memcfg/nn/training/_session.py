@@ -540,13 +540,22 @@ class Session:
             names = dict.fromkeys([*self._weights, *self._on_host, *self._resident])
             return {name: self.read(name) for name in names if self._lasts(name)}
 
-    def known_values(self) -> dict[str, Floats]:
-        """Copy all values to the host; weights not yet drawn are missing."""
+    def known_values(self, *, moves: bool = False) -> dict[str, Floats]:
+        """Copy all values to the host; weights not yet drawn are missing.
+
+        `moves`: where there is no memory for copies, the arena is freed for them.
+        """
         with self.lock.turn():
-            for name in self._resident:
-                if self._lasts(name):
-                    self._on_host[name] = self.read(name)
+            if not moves or self.holds_parts:
+                return {**self._on_host, **self._copied()}
+            with suppress(MemoryError):
+                return {**self._on_host, **self._copied()}
+            self.retire()  # the copies have gone with the frames of the error
             return dict(self._on_host)
+
+    def _copied(self) -> dict[str, Floats]:
+        """Return copies of the values in the arena that outlive a step."""
+        return {name: self.read(name) for name in self._resident if self._lasts(name)}
 
     def _lasts(self, name: str) -> bool:
         """Return whether a value outlives a step; sums of its parts do not."""
@@ -587,7 +596,7 @@ class Session:
         """Bring all values to the host and free the arena."""
         with self.lock.turn():
             if self.holds_parts or self._executor is None:
-                self.known_values()
+                self._on_host |= self._copied()
             else:
                 self._drop_programs()
                 names = [*filter(self._lasts, self._resident)]

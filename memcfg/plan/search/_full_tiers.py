@@ -143,8 +143,8 @@ def _refused(
 ) -> InfeasiblePlanError:
     """Return an error that names a sufficient limit, and what tiers lack for less."""
     enough = lowest.limit_bytes or 0
-    first = "raise spill_limit, or the limit,"
-    advice = larger_limit_or(graph.batch_size, first=first)
+    first, other = "raise spill_limit", "raise the limit"
+    advice = larger_limit_or(graph.batch_size, other, first=first)
     try:
         wanted = plan(_with_room(graph), limit_bytes)
     except (InfeasiblePlanError, TierFullError):
