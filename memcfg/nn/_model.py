@@ -3257,13 +3257,16 @@ class Model(FixedAttributes, Configured):
             return
         with suppress(TypeError, ValueError):  # of what the checks refuse
             shapes, structure = samples(None, x, labelled=False).sample_shapes
-            known = [each.open_shape for each in network.inputs]
-            opened = [
-                tuple(a if a == b else None for a, b in zip(old, new, strict=True))
-                for old, new in zip(known, shapes, strict=True)
-            ]
-            if opened == known:
-                return
+            self._open(shapes, structure)
+
+    def _open(self, shapes: Sequence[OpenShape], structure: Structure) -> None:
+        """Build a model again for samples of other lengths; see `_open_for`."""
+        known = [each.open_shape for each in self._built_network().inputs]
+        opened = [
+            tuple(a if a == b else None for a, b in zip(old, new, strict=True))
+            for old, new in zip(known, shapes, strict=True)
+        ]
+        if opened != known:
             with self._lock.step():
                 self._lock.require_no_session(self._trained_elsewhere())
                 self._build(opened, structure)

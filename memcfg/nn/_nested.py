@@ -50,6 +50,7 @@ class Nested(Layer):
         if model._network is None:
             try:
                 model._build([tensor.open_shape for tensor in given], structure)
+                model._from_data = True  # by what it is called on
             except (TypeError, ValueError):  # such as of the batch in another place
                 if not whole or not model._calls_itself:
                     raise
@@ -58,6 +59,9 @@ class Nested(Layer):
             return model._called(inputs, mode)
         network = model._built_network()
         operands = network.takes.unpack(inputs, "what it is called on", "inputs")
+        if model._from_data:
+            model._open([each.open_shape for each in operands], network.takes)
+            network = model._built_network()
         results = self._again(operands, None)
         self._weight_specs = ()
         node = self._node(operands, results, ((), mode) if mode else None)

@@ -472,3 +472,26 @@ def test_a_model_that_cannot_take_other_lengths_is_as_it_was():
     built.build((None, 5, FEATURES))  # was told, and not guessed
     with pytest.raises(ValueError, match=r"reads \(None, 5, 4\)"):
         built.predict(data(6)[0], verbose=0)
+
+
+def test_models_within_a_call_take_any_length():
+    """A chain without an Input, as in Keras's example of a translating transformer."""
+
+    class Encoder(nn.Layer):
+        def __init__(self):
+            super().__init__()
+            self.project = nn.Sequential([nn.Dense(6, activation="relu"), nn.Dense(4)])
+
+        def call(self, x):
+            return x + self.project(x)
+
+    start = nn.Input((None, 4))
+    layer = Encoder()
+    model = nn.Model(start, layer(start))
+    first, second = (kernel for kernel in model.get_weights() if kernel.ndim == 2)
+    for steps in (3, 7):
+        x = np.random.default_rng(steps).normal(size=(2, steps, 4)).astype("f")
+        expected = x + np.maximum(x @ first, 0) @ second
+        found = model.predict(x, verbose=0)
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+    assert layer.project.input_shape == (None, None, 4)
