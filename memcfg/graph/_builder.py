@@ -73,7 +73,6 @@ class Builder:
         self.name = name
         self.group: str | None = None  # group of following ops; None: the op's name
         self.training = False  # whether `gradients` will be called
-        self.batch_size: int | None = None  # of the step: see `Graph`
         self.lines: Mapping[str, str] = {}  # of the program, by group: see `Graph`
         self.phase = "forward"  # of ops that are appended without a phase
         # dtype in which ops of the forward phase compute, "float32" or "bfloat16":
@@ -433,7 +432,6 @@ class Builder:
             tuple(self._ops),
             tuple(keep),
             tuple(self._losses),
-            batch_size=self.batch_size,
             lines=self.lines,
         )
 

@@ -224,9 +224,6 @@ class Graph:
     link : Link or None, default None
         The network of the step's collectives; None if unknown. Not part of the
         interchange format, and ignored in comparisons.
-    batch_size : int or None, default None
-        The samples of the batch; None if unknown. Errors go by it when they advise a
-        smaller batch. Not part of the interchange format, and ignored in comparisons.
     lines : mapping of str to str, default {}
         Files and lines of the user's program, such as ``"train.py:12"``, by the names
         of ops or of their groups, where they are known. Not part of the interchange
@@ -252,11 +249,17 @@ class Graph:
     tiers: tuple[Tier, ...] = field(default=(), compare=False)
     outside: tuple[int, ...] = ()
     link: Link | None = field(default=None, compare=False)
-    batch_size: int | None = field(default=None, compare=False, repr=False)
     lines: Mapping[str, str] = field(default_factory=dict, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         self.check()
+
+    @cached_property
+    def batch_size(self) -> int | None:
+        """The length of the first axis of all inputs with axes; None if they differ."""
+        inputs = (each for each in self.tensors if each.role == "input")
+        lengths = {each.shape[0] for each in inputs if each.shape}
+        return lengths.pop() if len(lengths) == 1 else None
 
     @cached_property
     def producer(self) -> tuple[int | None, ...]:

@@ -914,6 +914,10 @@ def test_a_batch_that_does_not_fit_names_the_part_that_does():
     mc.config.set_memory_limit("CPU:0", 16 * 1024)
     with pytest.raises(InfeasiblePlanError, match=r"batch_size=\d+ needs a limit of"):
         limited.fit(x, y, batch_size=256, shuffle=False, verbose=0)
+    mc.config.set_memory_limit("CPU:0", 1024)
+    with pytest.raises(InfeasiblePlanError) as caught:
+        limited.fit(x[:1], y[:1], batch_size=1, verbose=0)
+    assert "batch" not in caught.value.hint  # one sample cannot be fewer
 
 
 class TestCallsOfWholeBatches:

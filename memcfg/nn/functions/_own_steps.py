@@ -270,6 +270,8 @@ class OwnSteps:
         if refused is not None:
             needed = exact(refused.smallest_limit_bytes)
             smaller = f"; batch_size={size} needs a limit of {needed}"
+        if batch.size == 1:
+            return error
         return error.with_hint(f"{what}: choose a smaller batch_size{smaller}.")
 
     def is_finite(self) -> bool:

@@ -368,7 +368,6 @@ class _Trace:
         network, batch = spec.network, key.batch_size
         self.names = input_names("x", len(network.inputs))
         self.builder = Builder(f"{spec.name}, {key.label}", self._reserved())
-        self.builder.batch_size = key.batch_size
         self.builder.training = self.training
         self.builder.lines = network.lines
         self.builder.compute_dtype = "float32"  # layers set their own

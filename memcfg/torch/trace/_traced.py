@@ -356,7 +356,6 @@ class Tracer:
             tuple(self._tensors),
             _fixed(self._ops, keep, shown),
             tuple(sorted(keep)),
-            batch_size=self._batch_size(),
             lines=self._lines(),
             times=self._times,
         )
@@ -368,12 +367,6 @@ class Tracer:
         return Traced(
             graph, self._nodes, self._storage_of, self._made, boundary, sources, states
         )
-
-    def _batch_size(self) -> int | None:
-        """Return the length of the first axis of all inputs; None if they differ."""
-        inputs = (each for each in self._tensors if each.role == "input")
-        lengths = {each.shape[0] for each in inputs if each.shape}
-        return lengths.pop() if len(lengths) == 1 else None
 
     def _lines(self) -> dict[str, str]:
         """Return the lines of the user's program by the names of ops, where known."""
