@@ -3259,7 +3259,7 @@ class Model(FixedAttributes, Configured):
             shapes, structure = samples(None, x, labelled=False).sample_shapes
             self._open(shapes, structure)
 
-    def _open(self, shapes: Sequence[OpenShape], structure: Structure) -> None:
+    def _open(self, shapes: Sequence[OpenShape], structure: Structure | None) -> None:
         """Build a model again for samples of other lengths; see `_open_for`."""
         known = [each.open_shape for each in self._built_network().inputs]
         opened = [
