@@ -638,13 +638,14 @@ class Loss(FixedAttributes, Configured):
 
 
 class _Function(Loss):
-    """A loss from a user's function of y_true and y_pred."""
+    """A loss from a user's function of y_true and y_pred, or of a user's `__call__`."""
 
     __slots__ = ("function",)
 
     def __init__(self, function: Any) -> None:
         self.function = function
-        super().__init__(getattr(function, "__name__", None))
+        name = getattr(function, "__name__", None) or getattr(function, "name", None)
+        super().__init__(name)
 
     def call(self, y_true: SymbolicTensor, y_pred: SymbolicTensor) -> SymbolicTensor:
         """Call the function."""
@@ -2001,7 +2002,7 @@ def get_loss(loss: Any) -> Loss:
     kind = getattr(loss, "kind", loss)  # of a function such as mean_squared_error
     if isinstance(kind, type) and issubclass(kind, Loss):
         return kind() if kind is loss else kind(name=loss.__name__)
-    if isinstance(loss, Loss):
+    if isinstance(loss, Loss) and type(loss).__call__ is Loss.__call__:
         return loss
     if not callable(loss):
         raise TypeError(

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from memcfg.nn import ops
 from memcfg.nn._batch_parts import (
     get_source_inputs,
     is_keras_tensor,
@@ -30,6 +31,7 @@ from memcfg.nn.exchange._custom_objects import (
     register_keras_serializable,
 )
 from memcfg.nn.exchange._settings import Config
+from memcfg.nn.layers import SymbolicTensor
 from memcfg.nn.layers.categories._feature_space import FeatureSpace
 from memcfg.nn.loading._audio_dataset import audio_dataset_from_directory
 from memcfg.nn.loading._get_file import get_file
@@ -139,12 +141,12 @@ def to_categorical(
     return rows
 
 
-def normalize(x: npt.ArrayLike, axis: int = -1, order: int = 2) -> npt.NDArray[Any]:
-    """Divide an array by its norm along an axis; vectors of norm 0 are unchanged.
+def normalize(x: Any, axis: int = -1, order: int = 2) -> Any:
+    """Divide an array or a tensor by its norm along an axis; zeros are unchanged.
 
     Parameters
     ----------
-    x : array_like
+    x : array_like or SymbolicTensor
         The array.
     axis : int, default -1
         The axis along which the norm is computed.
@@ -153,9 +155,11 @@ def normalize(x: npt.ArrayLike, axis: int = -1, order: int = 2) -> npt.NDArray[A
 
     Returns
     -------
-    numpy.ndarray
+    numpy.ndarray or SymbolicTensor
         The normalized array, of the shape of x.
     """
+    if isinstance(x, SymbolicTensor):
+        return ops.normalize(x, axis, order)
     array = np.asarray(x)
     norm = np.linalg.norm(array, order, axis, keepdims=True)
     return array / np.where(norm == 0, 1, norm)

@@ -262,3 +262,36 @@ def test_streams_have_targets_of_other_shapes(kind):
     np.testing.assert_allclose(logs, [expected, expected], rtol=1e-5)
     history = model.fit(STREAMS[kind](batches), verbose=0).history
     np.testing.assert_allclose(history["loss"], [expected], rtol=1e-5)
+
+
+def test_a_loss_may_have_a_call_of_its_own_kind():
+    """One of the pairs of a batch, whose class overrides ``__call__``."""
+
+    class OfPairs(losses.Loss):
+        def __init__(self, temperature=1.0, name=None):
+            super().__init__(name=name)
+            self.temperature = temperature
+
+        def __call__(self, labels, vectors, sample_weight=None):
+            unit = nn.utils.normalize(vectors, axis=1)
+            logits = ops.matmul(unit, ops.transpose(unit)) / self.temperature
+            labels = ops.squeeze(labels)
+            rows, columns = ops.expand_dims(labels, 1), ops.expand_dims(labels, 0)
+            same = ops.cast(ops.equal(rows, columns), "float32")
+            logs = logits - ops.logsumexp(logits, axis=1, keepdims=True)
+            return -ops.mean(ops.sum(same * logs, axis=1) / ops.sum(same, axis=1))
+
+    random = np.random.default_rng(0)
+    x = random.normal(size=(8, 4)).astype("f")
+    labels = random.integers(0, 3, (8, 1))
+    model = nn.Sequential([nn.Input((4,)), nn.Dense(3)])
+    model.compile("sgd", OfPairs(0.5, name="pairs"))
+    y = model.predict(x, verbose=0).astype(np.float64)
+    unit = y / np.linalg.norm(y, axis=1, keepdims=True)
+    logits = unit @ unit.T / 0.5
+    logs = logits - np.log(np.exp(logits).sum(1, keepdims=True))
+    same = labels == labels.T
+    expected = -((same * logs).sum(1) / same.sum(1)).mean()
+    found = model.evaluate(x, labels, batch_size=8, verbose=0)
+    np.testing.assert_allclose(found, expected, rtol=1e-5)
+    assert len(model.fit(x, labels, batch_size=8, verbose=0).history["loss"]) == 1

@@ -322,3 +322,47 @@ def test_attention_is_called_in_several_ways():
         ]
     )
     np.testing.assert_allclose(wide(x, x).reshape(2, 5, 6), flat(x, x), rtol=1e-5)
+
+
+def test_a_call_may_take_rows_of_arrays():
+    """A layer of graphs, whose first axis is that of the nodes, as in Keras's guide."""
+
+    class Neighbours(nn.Layer):
+        def build(self, shapes):
+            self.kernel = self.add_weight((shapes[0][-1], 2), name="kernel")
+
+        def call(self, inputs):
+            nodes, edges = inputs
+            made = nn.ops.matmul(nodes, self.kernel)
+            rows = nn.ops.take(made, edges[:, 1], axis=0)
+            return nn.ops.segment_sum(rows, edges[:, 0], num_segments=4)
+
+    random = np.random.default_rng(0)
+    nodes = random.normal(size=(4, 3)).astype("f")
+    edges = np.array([[0, 1], [0, 2], [2, 0], [3, 3], [1, 0]], np.int32)
+    layer = Neighbours()
+    found = layer([nodes, edges])
+    (kernel,) = layer.get_weights()
+    expected = np.zeros((4, 2), "f")
+    np.add.at(expected, edges[:, 0], (nodes @ kernel)[edges[:, 1]])
+    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-6)
+    with pytest.raises(ValueError, match="axis 0 is the batch"):
+        Neighbours()([nn.Input((3,)), nn.Input((2,), dtype="int32")])
+
+
+def test_a_call_may_return_a_weight_that_it_assigns():
+    """The first layer of Keras's guide that has a state."""
+
+    class Summed(nn.Layer):
+        def __init__(self, length):
+            super().__init__()
+            self.total = self.add_weight((length,), "zeros", trainable=False)
+
+        def call(self, inputs):
+            self.total.assign_add(nn.ops.sum(inputs, axis=0))
+            return self.total
+
+    layer, x = Summed(2), np.ones((3, 2), np.float32)
+    np.testing.assert_array_equal(layer(x), [3, 3])
+    np.testing.assert_array_equal(layer(x), [6, 6])
+    np.testing.assert_array_equal(layer.total.numpy(), [6, 6])

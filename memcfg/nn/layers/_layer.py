@@ -1913,12 +1913,35 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
             self._is_built = True
             self.build(_shapes(given))
         steps = _steps_of_masks(operands) if self._reads_masks() else ()
-        inner = self._inner_of(operands, details, training is True, steps)
+        try:
+            inner = self._inner_of(operands, details, training is True, steps)
+        except (TypeError, ValueError):  # such as of the batch in another place
+            whole = self._is_whole(operands) and _call.get() is None
+            if not (whole and Variable.functions.is_tracing()):
+                raise
+            self._weight_specs = self._weight_specs or ()
+            return self._called_whole(args, options, training)
         if self._weight_specs is None:
             self._weight_specs = ()
         results = [(each.sample_shape, each.sample_dtype) for each in inner.outputs]
         node = self._node(operands, results, details)
         return filled_in(inner.structure, list(node.outputs))
+
+    def _called_whole(self, args: Any, options: Any, training: Any) -> Any:
+        """Run `call` in a function, on whole batches, whose axes are like any other."""
+        takes = inspect.signature(self.call).parameters
+        token = call_mode.set(training)
+        try:
+            if "training" in takes:
+                options = {**options, "training": training is True}
+            made = self.call(*args, **options)
+        finally:
+            call_mode.reset(token)
+        weights: list[Variable] = []
+        form = pattern(made, weights, Variable)
+        if not weights:
+            return made
+        return filled_in(form, [each.functions.symbol(each) for each in weights])
 
     def _reads_masks(self) -> bool:
         """Return whether `call` of this or of an inner layer takes a mask."""
