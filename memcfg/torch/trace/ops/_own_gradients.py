@@ -33,13 +33,18 @@ _taken: list[tuple[Any, DispatchKey, Any]] = []
 
 @contextmanager
 def own_gradients() -> Iterator[None]:
-    """Let traces have the ops' own gradients inside of the context; any thread may."""
+    """Let traces have the ops' own gradients inside of the context; any thread may.
+
+    PyTorch keeps the functions by op and not by trace, so a trace that another thread
+    makes meanwhile has its own gradients, too.
+    """
     global _users
     with _lock:
         _users += 1
-        if _users == 1:
-            _take()
     try:
+        with _lock:
+            if not _taken:
+                _take()
         yield
     finally:
         with _lock:
@@ -55,8 +60,9 @@ def _take() -> None:
         packet = getattr(aten, name)
         for overload in packet.overloads():
             op = getattr(packet, overload)
-            there = [key for key in _KEYS if key in op.py_kernels]
-            _taken.extend((op, key, op.py_kernels.pop(key)) for key in there)
+            for key in [each for each in _KEYS if each in op.py_kernels]:
+                _taken.append((op, key, op.py_kernels[key]))
+                del op.py_kernels[key]
             op._dispatch_cache.clear()
 
 
