@@ -4,14 +4,15 @@
 
 #include "kernels/functions.hpp"
 #include "kernels/parallel.hpp"
-#include "memcfg/threads.hpp"
 
 namespace memcfg {
 namespace {
 
-constexpr Count kLine = 16;    // floats of a line of the cache
-constexpr Count kMost = 4096;  // columns whose sums are on the stack
-constexpr Count kRows = 8;     // of the matrix, that are read at a time
+constexpr Count kLine = 16;         // floats
+constexpr Count kRows = 8;          // of the matrix, that are read at a time
+constexpr Count kStepsLeast = 256;  // of a part, which has whole `kRows`
+constexpr Count kPartsMost = 16;    // more threads do not read memory faster
+constexpr Count kColumns = 2048;    // whose sums stay in the cache
 
 // sums[j] += x[0] w[0][j] + ..., term by term, for columns of a matrix of `stride`.
 MEMCFG_VECTORIZED void add_rows(
@@ -33,36 +34,50 @@ MEMCFG_VECTORIZED void add_row(float x, const float* w, Count columns, float* su
 
 }  // namespace
 
-void OneRowProduct::run(void* const* operands, void*, RunState*) const {
+OneRowProduct::OneRowProduct(
+    const Sizes& sizes, Count steps, Count columns, bool bias, bool sum, bool relu)
+    : Kernel(sizes),
+      steps_(steps),
+      columns_(columns),
+      biased_(bias),
+      summed_(sum),
+      relu_(relu) {
+  const Count wanted = std::clamp<Count>(steps / kStepsLeast, 1, kPartsMost);
+  length_ = ((steps + wanted - 1) / wanted + kRows - 1) / kRows * kRows;
+  stride_ = (columns + kLine - 1) / kLine * kLine;
+  parts_ = std::max<Count>((steps + length_ - 1) / length_, 1);
+}
+
+void OneRowProduct::run(void* const* operands, void* scratch, RunState*) const {
   const float* const x = input(operands, 0);
   const float* const w = input(operands, 1);
+  float* const sums = static_cast<float*>(scratch);
+  const Count pieces = (columns_ + kColumns - 1) / kColumns;
+  parallel_for(parts_ * pieces, steps_ * columns_, [=](Count number) {
+    const Count part = number / pieces, begin = number % pieces * kColumns;
+    const Count count = std::min(kColumns, columns_ - begin);
+    float* const own = sums + part * stride_ + begin;
+    std::fill_n(own, count, 0.0F);
+    Count step = part * length_;
+    const Count end = std::min(step + length_, steps_);
+    for (; step + kRows <= end; step += kRows) {
+      add_rows(x + step, w + step * columns_ + begin, columns_, count, own);
+    }
+    for (; step < end; ++step) {
+      add_row(x[step], w + step * columns_ + begin, count, own);
+    }
+  });
   const float* const bias = biased_ ? input(operands, 2) : nullptr;
   const int added = biased_ ? 3 : 2;
   const float* const other = summed_ ? input(operands, added) : nullptr;
   float* const y = output(operands, summed_ ? added + 1 : added);
-  // A thread reads lines as long as there can be, which lie one after another.
-  const Count threads = max_threads();
-  const Count share = (columns_ + threads - 1) / threads;
-  const Count width = std::min((share + kLine - 1) / kLine * kLine, kMost);
-  const Count pieces = (columns_ + width - 1) / width;
-  parallel_for(pieces, steps_ * columns_, [=](Count piece) {
-    const Count begin = piece * width, count = std::min(width, columns_ - begin);
-    float sums[kMost];
-    std::fill_n(sums, count, 0.0F);
-    Count step = 0;
-    for (; step + kRows <= steps_; step += kRows) {
-      add_rows(x + step, w + step * columns_ + begin, columns_, count, sums);
-    }
-    for (; step < steps_; ++step) {
-      add_row(x[step], w + step * columns_ + begin, count, sums);
-    }
-    for (Count j = 0; j < count; ++j) {
-      float value = sums[j];
-      if (bias != nullptr) value += bias[begin + j];
-      if (other != nullptr) value += other[begin + j];
-      y[begin + j] = relu_ ? Relu::of(value) : value;
-    }
-  });
+  for (Count j = 0; j < columns_; ++j) {
+    float value = sums[j];
+    for (Count part = 1; part < parts_; ++part) value += sums[part * stride_ + j];
+    if (bias != nullptr) value += bias[j];
+    if (other != nullptr) value += other[j];
+    y[j] = relu_ ? Relu::of(value) : value;
+  }
 }
 
 }  // namespace memcfg

@@ -1,7 +1,8 @@
-// A row multiplied by a matrix. An element is one chain of sums, in the order of the
-// steps: its bits depend neither on the columns beside it nor on the threads. oneDNN's
-// product of one row without blocks (AVX2) divides these chains among threads, so that
-// a matrix in parts has other bits; on one thread this takes as long.
+// A row multiplied by a matrix. The steps of a sum are divided into parts, which are
+// chains in the order of the steps, and added in this order. Parts depend on the number
+// of steps alone, so the bits depend neither on the columns beside it nor on threads:
+// oneDNN's product of one row without blocks (AVX2) divides steps by both, so that a
+// matrix in sections has other bits.
 #pragma once
 
 #include "kernels/function_kernel.hpp"
@@ -12,18 +13,17 @@ namespace memcfg {
 class OneRowProduct final : public Kernel {
  public:
   OneRowProduct(
-      const Sizes& sizes, Count steps, Count columns, bool bias, bool sum, bool relu)
-      : Kernel(sizes),
-        steps_(steps),
-        columns_(columns),
-        biased_(bias),
-        summed_(sum),
-        relu_(relu) {}
+      const Sizes& sizes, Count steps, Count columns, bool bias, bool sum, bool relu);
 
+  // The sums of the parts, for each column.
+  Bytes scratch_bytes() const noexcept override {
+    return float_bytes(parts_ * stride_);
+  }
   void run(void* const* operands, void* scratch, RunState* state) const override;
 
  private:
-  Count steps_, columns_;
+  Count steps_, columns_, parts_, length_;
+  Count stride_;  // of sums, so that no two threads write to a line of the cache
   bool biased_, summed_, relu_;
 };
 
