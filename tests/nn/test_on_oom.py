@@ -481,6 +481,34 @@ def test_an_estimate_names_limits_that_have_a_plan():
         model.train_on_batch(x, y)
 
 
+def test_where_tiers_are_configured_tensors_leave_before_batches_are_divided():
+    def train(spilling):
+        mc.config.reset()
+        if spilling:
+            (cpu,) = mc.config.list_physical_devices("CPU")
+            spill = mc.config.LogicalDeviceConfiguration(spill_to="host")
+            mc.config.set_logical_device_configuration(cpu, [spill])
+        model, x, y = wide()
+        if spilling is not None:
+            limited(limit)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FallbackWarning)
+            told = model.fit(x, y, batch_size=64, verbose=0, shuffle=False)
+        weights = [each.tobytes() for each in model.get_weights()]
+        model.close()
+        return weights, [each.step for each in told.fallbacks]
+
+    model, *_ = wide()
+    levers = {each.name: each.limit_bytes for each in model.estimate(64).levers}
+    least = levers["recomputation (memory='auto')"]
+    limit = (least + levers['swapping (spill_to="host")']) // 2 // 4096 * 4096
+    assert limit < least
+    whole, steps = train(None)
+    assert steps == []
+    assert train(True) == (whole, [])  # the same bits
+    assert train(False)[1] == ["micro_batch"]
+
+
 def test_steps_of_ones_own_are_taken_in_order():
     lossy = mc.plan.gist(dpr="fp8")
     steps = [lossy, "mixed_bfloat16", "micro_batch"]
