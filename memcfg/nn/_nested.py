@@ -123,6 +123,11 @@ class Nested(Layer):
         held = list(dict.fromkeys(each for value in values for each in members(value)))
         return held if network is None else network.with_held(held)
 
+    def _mixes_samples(self, training: bool) -> bool:
+        """Return whether outputs of the model depend on other samples."""
+        mixes: bool = self.model._built_network().mixes_samples(training)
+        return mixes
+
     def _called_leaves(self) -> list[Layer]:
         network = self.model._built_network()
         called = [node.layer for node in network.nodes]

@@ -33,6 +33,7 @@ from memcfg.nn.layers._layer import (
     labels_of,
     lines_of,
     may_measure,
+    mix_samples,
     repeated,
     settled,
     show_shape,
@@ -183,17 +184,12 @@ class Network:
         """Where the program makes each layer, by the layer's path."""
         return lines_of(self.layers)
 
-    @property
-    def of_batch(self) -> bool:
-        """Whether results depend on other samples than their own, beside statistics."""
-        inner = (
-            each
-            for layer in self.layers
-            for _, leaf in layer._leaves()
-            for each in leaf._inner.values()
-        )
-        calls = (node for each in inner for node in getattr(each, "nodes", ()))
-        return any(node.layer.of_batch for node in (*self.nodes, *calls))
+    def mixes_samples(self, training: bool) -> bool:
+        """Whether outputs depend on other samples than their own, beside statistics.
+
+        What calls add to losses may.
+        """
+        return mix_samples(self.of(training).outputs, training)
 
     @cached_property
     def measures(self) -> bool:

@@ -186,7 +186,7 @@ def test_rows_go_there_and_back(shape, size, length):
 
     if count % length:
         with pytest.raises(ValueError, match="numbers of elements differ"):
-            There()(x)
+            There()(nn.Input(shape))
         return
     expected = np.cumsum(x.reshape(-1, length), axis=1).reshape(x.shape)
     np.testing.assert_array_equal(There()(x), expected)
@@ -253,6 +253,58 @@ def test_samples_that_are_combined_do_not_run_in_parts():
         model.fit(x, x[:, :1], batch_size=64, verbose=0)
 
 
+@pytest.mark.parametrize(
+    "of_sample",
+    [
+        lambda p: 1 / ops.cast(ops.shape(p)[0], "float32"),
+        lambda p: ops.cast(ops.arange(ops.shape(p)[0]) < 32, "float32"),
+        lambda p: ops.cast(p[:, 0] > ops.mean(p[:, 0], axis=0), "float32"),
+    ],
+)
+def test_losses_of_samples_with_the_batch_do_not_run_in_parts(of_sample):
+    def loss(y, p):
+        return ops.sum((y - p) ** 2, -1) * of_sample(p)
+
+    x = np.random.default_rng(0).normal(size=(64, 8)).astype("f")
+    model = nn.Sequential([nn.Input((8,)), nn.Dense(256), nn.Dense(1)])
+    model.compile("sgd", loss, on_oom=["micro_batch"])
+    limit = model.plan(64).peak_bytes * 3 // 5
+    with (
+        mc.budget(limit),
+        pytest.raises(
+            mc.errors.ResourceExhaustedError, match="compares the samples of a batch"
+        ),
+    ):
+        model.fit(x, x[:, :1], batch_size=64, verbose=0)
+
+
+class Penalised(nn.Layer):
+    """A layer that adds a loss of the whole batch, as a variational encoder does."""
+
+    def call(self, x, training=False):
+        self.add_loss(ops.mean(x**2))
+        return x - ops.mean(x, axis=0) if training else x
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_predict_runs_in_parts_if_only_losses_and_training_read_the_batch(nested):
+    x = np.random.default_rng(0).normal(size=(64, 8)).astype("f")
+    layers = [nn.Input((8,)), Penalised(), nn.Dense(256), nn.Dense(1)]
+    model = nn.Sequential(layers)
+    if nested:
+        model = nn.Sequential([nn.Input((8,)), model])
+    model.compile("sgd", "mse", on_oom=["micro_batch"])
+    expected = model.predict(x, batch_size=64, verbose=0)
+    limit = model.plan(64, program="predict").peak_bytes * 3 // 5
+    model.close()
+    with (
+        mc.budget(limit),
+        pytest.warns(mc.errors.FallbackWarning, match="runs as"),
+    ):
+        made = model.predict(x, batch_size=64, verbose=0)
+    np.testing.assert_allclose(made, expected, rtol=1e-5, atol=1e-6)
+
+
 def test_what_the_size_cannot_do_is_said():
     seen = []
 
@@ -270,7 +322,7 @@ def test_what_the_size_cannot_do_is_said():
         with pytest.raises(TypeError, match="not known while a call is traced"):
             Asks(use)(nn.Input((4,)))
     size = seen[-1]
-    assert repr(size), repr(2 * size) == ("the batch", "2 * the batch")
+    assert (repr(size), repr(2 * size)) == ("the batch", "2 * the batch")
     assert size == seen[0] != 2 * size
     assert 6 * size // 2 == size * 3
     assert 6 * size // (2 * size) == 3

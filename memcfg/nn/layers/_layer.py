@@ -94,6 +94,7 @@ __all__ = [
     "labels_of",
     "may_measure",
     "members",
+    "mix_samples",
     "next_order",
     "of_any_length",
     "pattern",
@@ -2073,6 +2074,21 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
                 result.setdefault(leaf, f"{label}/{path}")
         return [(path, leaf) for leaf, path in result.items()]
 
+    def _mixes_samples(self, training: bool) -> bool:
+        """Return whether results of a call depend on other samples than their own.
+
+        What it adds to losses and metrics may. It is known once the call is traced.
+        """
+        if self.of_batch:
+            return True
+        if type(self).trace is not Layer.trace:
+            return any(each._mixes_samples(training) for each in self._sublayers())
+        return any(
+            mix_samples(inner.outputs, training)
+            for (*_, mode), inner in self._inner.items()
+            if mode == training
+        )
+
     def _called_leaves(self) -> list[Layer]:
         """Return the leaves that a call uses."""
         inner = self._sublayers()
@@ -3264,6 +3280,14 @@ def calls_to(
     return sorted((node for node in met if node.outputs), key=lambda each: each.order)
 
 
+def mix_samples(ends: Sequence[SymbolicTensor], training: bool) -> bool:
+    """Return whether tensors depend on other samples than their own."""
+    return any(
+        node.layer._mixes_samples(training if node.training is None else node.training)
+        for node in calls_to(ends)
+    )
+
+
 def _steps_of_masks(tensors: Sequence[SymbolicTensor]) -> list[int | None]:
     """Return the lengths of the tensors' masks, None without one, by tracing."""
     builder, numbers = Builder("masks"), itertools.count()
@@ -3309,7 +3333,8 @@ def trace_call(
 ) -> int:
     """Append the ops of a user's function of symbolic tensors.
 
-    With `whole` it gets the whole batch if it cannot compute samples apart.
+    With `whole` it gets the whole batch if it cannot compute samples apart. Without, it
+    is refused by ValueError if it then has a value for each sample.
     """
     shapes = [builder.shape(each) for each in inputs]
     dtypes = [builder.dtype(each) for each in inputs]
@@ -3339,6 +3364,9 @@ def trace_call(
     before_dtype, builder.compute_dtype = builder.compute_dtype, None
     scope.trace(calls_to([end]), values, {})
     builder.compute_dtype = before_dtype
+    of_each = not end.whole and end.node.batch_size is None
+    if of_each and not whole and mix_samples([end], builder.training):
+        raise ValueError(f"{name!r} computes with the whole batch")
     if end.whole or end.node.batch_size is None:
         if end.node.rows == 1 or end.whole:
             return values[end]

@@ -263,7 +263,7 @@ def why_whole(
         return "the batch size is fixed"
     if any(is_assignment(op) for op in graph().ops):
         return "a layer assigns weights in `call`, once in a batch"
-    if spec.network.of_batch:
+    if spec.network.mixes_samples(key.kind == "train"):
         return "a `call` computes with the whole batch"
     if key.kind == "predict":
         return ""
