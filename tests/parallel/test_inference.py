@@ -1074,6 +1074,28 @@ def test_a_prediction_of_ones_own_is_computed_request_by_request():
         np.testing.assert_allclose(inference.submit(x).result(SOON), wanted, **CLOSE)
 
 
+class Centred(nn.Layer):
+    """A layer whose results depend on the other samples of a batch."""
+
+    def call(self, x):
+        return x - nn.ops.mean(x, axis=0)
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_samples_that_are_combined_stay_in_their_request(nested):
+    model = nn.Sequential([nn.Input((3,)), Centred()])
+    if nested:
+        model = nn.Sequential([nn.Input((3,)), model])
+    for options in {}, {"inference_mode": "sequential", "batch_limit": 8}:
+        with pytest.raises(ValueError, match="depend on other samples of a batch"):
+            ParallelInference(model, **options)
+    x = np.random.default_rng(0).normal(size=(40, 3)).astype("f")
+    for mode in "sequential", "inplace":
+        with ParallelInference(model, mode) as inference:
+            made = inference.output(x)
+        np.testing.assert_allclose(made, x - x.mean(0), rtol=1e-5, atol=1e-6)
+
+
 def test_a_fixed_batch_size_is_refused():
     model = nn.Sequential([nn.Input((6,), batch_size=4), nn.Dense(2)])
     with pytest.raises(ValueError, match="fixed batch size"):

@@ -70,7 +70,8 @@ class ParallelInference:
     TypeError, ValueError
         If an argument is invalid, or the model cannot answer requests: it keeps state
         between batches, has a fixed batch size, or in mode ``"batched"`` has a
-        `predict_step` of its own.
+        `predict_step` of its own. If its outputs depend on other samples of a batch,
+        in mode ``"batched"`` or with a `batch_limit`.
     RuntimeError
         If the shapes of the model are not known.
     InfeasiblePlanError

@@ -160,7 +160,7 @@ class Replica:
             list(each) for each in zip(*(r.arrays for r in requests), strict=True)
         ]
         rows = sum(each.rows for each in requests)
-        if rows <= sizes.limit:
+        if rows <= sizes.limit or network.mixes_samples(training=False):
             outputs = self._run(inputs, rows, sizes)
         else:
             outputs = self._joined(inputs, _ranges(rows, sizes.limit), sizes)
@@ -182,7 +182,7 @@ class Replica:
         try:
             given = self.model.predict_on_batch(network.takes.pack(arrays))
         except MemoryError:
-            if rows == 1:
+            if rows == 1 or network.mixes_samples(training=False):
                 raise
         else:
             self.batches += 1

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from memcfg import config
 from memcfg.errors import InfeasiblePlanError
 from memcfg.nn import Model
+from memcfg.nn.training._tracing import trace_layers
 from memcfg.parallel.inference._batch_sizes import BatchSizes
 from memcfg.parallel.inference._replica import Replica
 
@@ -38,7 +39,7 @@ class ReplicaSet:
         waiting: int,
         merges: bool,
     ) -> None:
-        _check_model(model, merges=merges)
+        _check_model(model, merges=merges, limited=batch_limit is not None)
         self._batch_limit = batch_limit
         self._waiting = waiting  # requests that may wait
         self._merges = merges
@@ -138,7 +139,7 @@ class ReplicaSet:
         )
 
 
-def _check_model(model: Any, *, merges: bool) -> None:
+def _check_model(model: Any, *, merges: bool, limited: bool) -> None:
     """Refuse what cannot answer requests, in words."""
     if not isinstance(model, Model):
         raise TypeError(f"model is a memcfg.nn.Model, not {type(model).__name__}")
@@ -158,6 +159,15 @@ def _check_model(model: Any, *, merges: bool) -> None:
         raise ValueError(
             f"{type(model).__name__} has a predict_step of its own, whose results "
             "cannot be divided among requests: pass inference_mode='sequential'"
+        )
+    if not (merges or limited):
+        return
+    trace_layers(network)  # what layers compute with is known then
+    if network.mixes_samples(training=False):
+        raise ValueError(
+            f"{model.name!r} has outputs that depend on other samples of a batch, so "
+            "requests can be neither joined nor divided: pass "
+            "inference_mode='sequential' without batch_limit"
         )
 
 
