@@ -76,7 +76,7 @@ class MovedBatch:
         raise TypeError(
             f"{self!r} cannot be {what}: index the axes before the batch, or transpose "
             "it so that the batch is first. Matrices of the batch by the batch belong "
-            "into a step of your own, or the `call` of a model that has one"
+            "in a step of your own, or the `call` of a model that has one"
         )
 
     def __array__(self, *_args: object, **_options: object) -> NoReturn:
