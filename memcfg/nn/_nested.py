@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any, ClassVar
 
 from memcfg.nn._nesting import Structure, taken_apart
@@ -60,7 +61,8 @@ class Nested(Layer):
         network = model._built_network()
         operands = network.takes.unpack(inputs, "what it is called on", "inputs")
         if model._from_data:
-            model._open([each.open_shape for each in operands], network.takes)
+            with suppress(TypeError, ValueError):  # what follows refuses the shapes
+                model._open([each.open_shape for each in operands], network.takes)
             network = model._built_network()
         results = self._again(operands, None)
         self._weight_specs = ()

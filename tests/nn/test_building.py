@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -188,3 +190,13 @@ def test_a_layer_that_was_built_is_called():
     table = nn.layers.ReversibleEmbedding(4, 2)
     table.build()
     assert table(np.array([1, 3])).shape == (2, 2)
+
+
+@pytest.mark.parametrize("shape", [(5, 4), (6,)])
+def test_a_built_layer_says_what_samples_it_cannot_read(shape):
+    inner = nn.Sequential([nn.Dense(3)])
+    inner(nn.Input((4,)))
+    wanted = re.escape(f"expects inputs of shape (None, 4), got {(None, *shape)}")
+    with pytest.raises(ValueError, match=wanted):
+        inner(nn.Input(shape))
+    assert inner(nn.Input((4,))).shape == (None, 3)
