@@ -318,7 +318,11 @@ def test_what_the_size_cannot_do_is_said():
             self.use(seen[-1])
             return x
 
-    for use in (int, float, bool, range, lambda size: size == 4):
+    for use in (
+        *(int, float, bool, range),
+        *(lambda size: size == 4, lambda size: size == np.int64(4)),
+        *(lambda size: size < 4, lambda size: size >= 4, lambda size: size > size),
+    ):
         with pytest.raises(TypeError, match="not known while a call is traced"):
             Asks(use)(nn.Input((4,)))
     size = seen[-1]
@@ -329,6 +333,39 @@ def test_what_the_size_cannot_do_is_said():
     assert ops.shape(nn.Input((4,))) == (None, 4)
     with pytest.raises(ValueError, match="first axis is not the batch"):
         Own(lambda x, w: ops.reshape(x, (-1, 8)) * w)(nn.Input((4, 8)))
+
+
+def test_the_size_is_a_number_of_any_operator():
+    def of_numbers(x, w):
+        b = ops.shape(x)[0]
+        made = [b % 4, 20 % b, b**2, 2**b, -b, b * -1, b * 0, b // -2]
+        return x * w + ops.stack([ops.cast(each, "float32") for each in made])
+
+    layer, start = Own(of_numbers), nn.Input((4, 8))
+    model = nn.Model(start, layer(start))
+    numbers = np.array([2, 2, 36, 64, -6, -6, 0, -3], "f")
+    np.testing.assert_allclose(model.predict(X, verbose=0), X + numbers, rtol=1e-6)
+
+
+def test_the_size_times_an_integer_of_numpy_is_a_length():
+    def pairs(x, w):
+        rows = ops.shape(x)[0] * np.int64(4)
+        rows = ops.reshape(x * w, (np.int32(2) * rows // np.int64(2), 8))
+        return ops.reshape(rows, (ops.shape(x)[0], 32))
+
+    start = nn.Input((4, 8))
+    model = nn.Model(start, Own(pairs)(start))
+    np.testing.assert_array_equal(model.predict(X, verbose=0), X.reshape(6, 32))
+
+
+def test_rows_beyond_the_integers_of_float32_are_not_numbered():
+    class Numbered(nn.Layer):
+        def call(self, x):
+            return x + ops.reshape(ops.arange(ops.shape(x)[0]), (-1, 1))
+
+    model = nn.Sequential([nn.Input((1,), dtype="int32"), Numbered()])
+    with pytest.raises(ValueError, match="numbers 16777217 rows: it numbers at most"):
+        model.plan(2**24 + 1, program="predict")
 
 
 def attention(take):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import operator
+from numbers import Real
 from typing import Any, NoReturn
 
 __all__ = ["BatchSize"]
@@ -10,8 +12,8 @@ __all__ = ["BatchSize"]
 class BatchSize:
     """A number of rows for each sample of a batch, as a length of shapes.
 
-    ``ops.shape(x)[0]`` is one. It can be multiplied by integers and divided by them;
-    with tensors it is a number, a tensor without a batch.
+    ``ops.shape(x)[0]`` is one. It can be multiplied by positive integers and divided
+    by them; what else is computed with it is a number, a tensor without a batch.
 
     Parameters
     ----------
@@ -55,23 +57,29 @@ class BatchSize:
         self._refuse()
 
     def __eq__(self, other: object) -> Any:
-        if isinstance(other, int | float):
+        if isinstance(other, Real):
             self._refuse()
         return isinstance(other, BatchSize) and other.rows == self.rows
+
+    def __lt__(self, other: object) -> NoReturn:
+        self._refuse()
+
+    __le__ = __gt__ = __ge__ = __lt__
 
     def __hash__(self) -> int:
         return hash(("the batch", self.rows))
 
     def __mul__(self, other: Any) -> Any:
-        if isinstance(other, int):
-            return BatchSize(self.like, self.rows * other)
+        by = _integer(other)
+        if by is not None and by > 0:
+            return BatchSize(self.like, self.rows * by)
         return self._combined("multiply", other)
 
     __rmul__ = __mul__
 
     def __floordiv__(self, other: Any) -> Any:
-        by = other.rows if isinstance(other, BatchSize) else other
-        if not isinstance(by, int) or self.rows % by:
+        by = other.rows if isinstance(other, BatchSize) else _integer(other)
+        if by is None or by <= 0 or self.rows % by:
             return self._combined("floor_divide", other)
         left = self.rows // by
         return left if isinstance(other, BatchSize) else BatchSize(self.like, left)
@@ -102,3 +110,28 @@ class BatchSize:
 
     def __rtruediv__(self, other: Any) -> Any:
         return self._combined("divide", other, swapped=True)
+
+    def __mod__(self, other: Any) -> Any:
+        return self._combined("remainder", other)
+
+    def __rmod__(self, other: Any) -> Any:
+        return self._combined("remainder", other, swapped=True)
+
+    def __pow__(self, other: Any) -> Any:
+        return self._combined("power", other)
+
+    def __rpow__(self, other: Any) -> Any:
+        return self._combined("power", other, swapped=True)
+
+    def __neg__(self) -> Any:
+        return self._combined("multiply", -1)
+
+
+def _integer(value: Any) -> int | None:
+    """Return an integer of Python or NumPy as one of Python; None for what is none."""
+    if isinstance(value, BatchSize):
+        return None
+    try:
+        return operator.index(value)
+    except TypeError:
+        return None

@@ -81,6 +81,7 @@ __all__ = [
     "trace_whole",
 ]
 
+_LARGEST_NUMBERED = 2**24  # rows: constants are of float32, exact up to there
 _LARGEST_CONSTANT = 2**18  # elements: 1 MiB, which a graph's text has twice
 
 
@@ -354,6 +355,12 @@ class RowNumbers(Layer):
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append a constant, in int32."""
         count = scope.builder.shape(inputs[0])[0] * self.rows
+        if count > _LARGEST_NUMBERED:
+            raise ValueError(
+                f"{scope.name!r} numbers {count} rows: it numbers at most "
+                f"{_LARGEST_NUMBERED}, so pass the numbers as an input, or use a "
+                "smaller batch"
+            )
         data = np.arange(count, dtype=">f4").tobytes().hex()
         (y,) = scope.apply("constant", (), {"shape": (count,), "data": data})
         return scope.apply("cast", (y,), {"dtype": "int32"})[0]
