@@ -52,6 +52,9 @@ if TYPE_CHECKING:
     from memcfg.plan.search._policy import Policy
 
 _SMALL = 2_000  # max. ops of a graph for which every method is tried
+# Max. ops of a graph for which `look_ahead` is tried although there is a plan, and how
+# near the lower bound of time that plan must be so that it is not.
+_LONG, _NEAR = 32_000, 0.03
 # Max. ops of a graph for the exact search, and its effort:
 _SURE = 8, 20_000_000  # the search always completes
 _FEW = 24, 100_000  # tried in addition to other methods: about 0.05 s
@@ -124,7 +127,8 @@ class Auto:
             bounding.begin("time_lower_bound", plan.elapsed_seconds)
         if self.bounds:
             is_over = None if bounding is None else bounding.is_over
-            plan = with_gap(graph, plan, is_over)
+            known = request.known.get(("whole time bound", limit_bytes))
+            plan = with_gap(graph, plan, is_over, known)
         seconds = time.perf_counter() - request.began
         unproven = _is_ended(request) and plan.gap != 0
         assert plan.summary is not None
@@ -215,6 +219,11 @@ class _Plans:
         return self._all[0]
 
     @property
+    def any_fits(self) -> bool:
+        """Whether a plan fits."""
+        return any(map(fits, self._all))
+
+    @property
     def is_alone(self) -> bool:
         """Whether the plan that runs each op once was enough."""
         return len(self._all) == 1
@@ -300,9 +309,8 @@ def _plan(request: Request, *, first: bool = False, reserve: float = 0.0) -> _Pl
     plans.begin("share")
     began = time.perf_counter()
     plans.add(propose(share(), request))
-    if request.watch is not None:
-        once = time.perf_counter() - began
-        request.watch.leave(max(reserve, _FINISHING * once if reserve else 0.0))
+    if request.watch is not None and reserve:
+        request.watch.leave(max(reserve, _FINISHING * (time.perf_counter() - began)))
     if plans.best is not None:
         return plans
     if may_leave(request.graph):
@@ -316,13 +324,35 @@ def _plan(request: Request, *, first: bool = False, reserve: float = 0.0) -> _Pl
     if request.any_fits:  # the one that takes longest comes last
         policies.sort(key=lambda policy: policy.name == "look_ahead")
     for policy in policies:
-        if not plans.begin(policy.name) or (first and plans.best is not None):
+        if not plans.begin(policy.name):
+            return plans
+        if first and plans.any_fits:
+            _look_further(request, plans)
             return plans
         plans.add(propose(policy, request))
     is_enough = request.any_fits and plans.best is not None
     if not is_enough and len(request.graph.ops) <= _LAST[0] and request.step.is_small:
         _search(request, plans)
     return plans
+
+
+def _look_further(request: Request, plans: _Plans) -> None:
+    """Add faster plans of a large graph to the one that fits, if they are found soon.
+
+    These are the cheapest segments, and, unless the plan is near the lower bound, that
+    of `look_ahead`.
+    """
+    best, limit = plans.best, request.limit_bytes
+    if request.any_fits or may_leave(request.graph) or best is None or limit is None:
+        return
+    if not best.predicted.recompute_seconds:  # the graph has no times
+        return
+    plans.add(hasty_plan(request, best.predicted.recompute_seconds))
+    known = best.method == "look_ahead" or len(request.graph.ops) > _LONG
+    if known or is_as_fast_as_any(request, limit, plans.cost / (1 + _NEAR)):
+        return
+    if plans.begin("look_ahead"):
+        plans.add(propose(look_ahead(), replace(request, below=plans.below)))
 
 
 def _swap(request: Request, plans: _Plans, *, first: bool) -> None:
@@ -517,7 +547,9 @@ def auto(
     80 ops, lower limits are planned as well, so that a larger limit hardly ever has a
     slower plan; in larger graphs that happens now and then. For
     graphs of more than 2,000 ops, whose planning takes long, the first plan that fits
-    is taken, which is that of `repeated_blocks` if blocks repeat.
+    is taken, which is that of `repeated_blocks` if blocks repeat, that of simple
+    segments if it is faster, or, up to 32,000 ops and if that may gain 3 %, that of
+    `look_ahead`.
 
     With ``algorithms="any"``, all of this is done for the default algorithms, then for
     the fastest of each op, and for those with the least scratch, where each op then

@@ -121,12 +121,16 @@ def is_as_fast_as_any(request: Request, limit_bytes: int, seconds: float) -> boo
 
 
 def with_gap(
-    graph: Graph, plan: Plan, is_over: Callable[[], bool] | None = None
+    graph: Graph,
+    plan: Plan,
+    is_over: Callable[[], bool] | None = None,
+    known: float | None = None,
 ) -> Plan:
     """Return the plan with its gap from the time lower bound, if it can be computed.
 
     A smaller gap that is already proven stays. ``is_over()`` ends the search for a
-    bound. If tensors may be swapped, the only bound is the time of each op once.
+    bound, which is not made if that of plans without copies within the limit is known.
+    If tensors may be swapped, the only bound is the time of each op once.
     Collectives take at least their time on the network.
     """
     meets = any_beside(graph)
@@ -153,7 +157,9 @@ def with_gap(
     if computed > len(each) or leaves or meets:
         taken += plan.elapsed_seconds - plan.predicted.seconds
         limit = None if leaves else plan.limit_bytes
-        least = max(_bound(graph, limit, is_over), _network_seconds(graph))
+        if known is None or leaves:
+            known = _bound(graph, limit, is_over)
+        least = max(known, _network_seconds(graph))
         gap = max(0.0, taken / least - 1.0) if least else 0.0
         gap = gap if proven is None else min(gap, proven)
     seconds = plan.predicted.planning_seconds + time.perf_counter() - began

@@ -501,7 +501,7 @@ def fitting_plan(policy: Policy, traced: Traced, limit: int | None) -> Plan:
     except InfeasiblePlanError as error:
         if error.is_smallest:
             plan = lowest_plan(policy, graph)
-        else:  # the place that tensors leave for has a limit, and the plan needs more
+        else:  # a place for tensors has a limit, or the graph is large
             plan = policy(graph, limit_bytes=error.smallest_limit_bytes)
         peak = peak_of(traced, plan)
         if peak.nbytes > limit:

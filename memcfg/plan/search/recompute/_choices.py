@@ -90,11 +90,21 @@ class Search:
         unique[self.nothing.dropped] = self.nothing
         return list(unique.values())
 
-    def first_within(self, limit: int) -> Choice | None:
-        """Return the first proposal within a limit, or None; few drops come first."""
-        proposals = chain(self._cheap(), self._even(), self._uneven())
-        choices = map(self.score, proposals)
-        return next((each for each in choices if each.load <= limit), None)
+    def cheapest_within(self, limit: int) -> Choice | None:
+        """Return the cheapest proposal within a limit, or None; it is not improved.
+
+        Once the search is over, it is the first one.
+        """
+        best: Choice | None = None
+        for dropped in chain(self._cheap(), self._even(), self._uneven()):
+            choice = self.score(dropped)
+            if choice.load <= limit and (
+                best is None or by_cost(choice) < by_cost(best)
+            ):
+                best = choice
+            if best is not None and self.is_over():
+                break
+        return best
 
     def _uneven(self) -> Iterator[bytes]:
         """Yield segments of uneven size that keep the fewest bytes under a budget."""

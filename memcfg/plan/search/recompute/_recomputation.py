@@ -5,6 +5,7 @@ No op is computed more than twice, and every candidate is simulated after placem
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from memcfg.plan.search._policy import Method
@@ -66,17 +67,22 @@ def plan_recomputation(request: Request) -> Plan:
     return request.ordered(search.sequence(choice) if result is None else result)
 
 
-def hasty_plan(request: Request) -> Plan | None:
-    """Return the plan of the first segments that fit, without improving them, or None.
+def hasty_plan(request: Request, below: float = math.inf) -> Plan | None:
+    """Return a plan of the cheapest proposal that fits, hardly improved, or None.
 
-    It takes little longer than to place and write a plan.
+    It takes little longer than to place and write a plan. None as well if it recomputes
+    for at least `below` seconds.
     """
     limit = request.limit_bytes
     assert limit is not None
     search = Search.of(request)
     for part in _MARGINS:
-        choice = search.first_within(int(limit * part))
+        goal = int(limit * part)
+        choice = search.cheapest_within(goal)
         if choice is None:
+            break
+        choice = search.least_cost_from(choice, goal)
+        if choice.cost >= below:
             break
         sequence = search.sequence(choice)
         if request.peak_in_order(sequence) <= limit:
