@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import re
 import threading
 
 import numpy as np
@@ -484,6 +485,9 @@ def activated():
 
 @pytest.mark.parametrize("layer", activated(), ids=lambda each: type(each).__name__)
 def test_activations_are_functions_as_in_keras(layer):
+    assert not [
+        each for each in dir(layer) if re.match("(recurrent_)?activation_", each)
+    ]
     for name in ("activation", "recurrent_activation"):
         if name not in layer.get_config():
             assert not hasattr(layer, name)

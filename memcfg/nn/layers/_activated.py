@@ -21,7 +21,7 @@ class ActivationOf:
     function_of: ClassVar[Callable[[Any], Callable[..., Any]]]
 
     def __set_name__(self, owner: Any, name: str) -> None:
-        self.name, self.slot = name, f"{name}_op"
+        self.name, self.slot = name, f"_{name}_op"
         owner._kept_as = {**getattr(owner, "_kept_as", {}), name: self.slot}
 
     def __get__(self, layer: Any, owner: type | None = None) -> Any:

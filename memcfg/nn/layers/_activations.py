@@ -46,18 +46,18 @@ class Activation(Layer):
         The name, unique within a model.
     """
 
-    __slots__ = ("activation_op",)
+    __slots__ = ("_activation_op",)
 
     activation = ActivationOf()
     supports_masking: ClassVar[bool] = True
 
     def __init__(self, activation: Any, *, name: str | None = None) -> None:
-        self.activation_op = activation_name(activation, "Activation")
+        self._activation_op = activation_name(activation, "Activation")
         super().__init__(name)
 
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
         """Append the activation, or nothing for the identity."""
-        return bias_and_activation(scope, inputs[0], False, self.activation_op)
+        return bias_and_activation(scope, inputs[0], False, self._activation_op)
 
 
 class ReLU(Layer):

@@ -53,7 +53,7 @@ class Dense(_Adaptable):
     """
 
     __slots__ = (
-        "activation_op",
+        "_activation_op",
         "bias_initializer",
         "kernel_initializer",
         "units",
@@ -77,7 +77,7 @@ class Dense(_Adaptable):
     ) -> None:
         self._begin_low_rank(lora_rank, lora_alpha)
         self.units = integer(units, "Dense: units")
-        self.activation_op = activation_name(activation, "Dense")
+        self._activation_op = activation_name(activation, "Dense")
         self.use_bias = bool(use_bias)
         self.kernel_initializer = get_initializer(kernel_initializer)
         self.bias_initializer = get_initializer(bias_initializer)
@@ -93,7 +93,7 @@ class Dense(_Adaptable):
         if self.lora_enabled:
             (low,) = scope.apply("dense", (inputs[0], scope.weights["lora_kernel_a"]))
             y = self._through(scope, y, low)
-        return bias_and_activation(scope, y, self.use_bias, self.activation_op)
+        return bias_and_activation(scope, y, self.use_bias, self._activation_op)
 
 
 def kernel_and_bias(layer: Any, shape: tuple[int, ...]) -> tuple[WeightSpec, ...]:

@@ -65,7 +65,7 @@ _PIXEL = {
     "groups": 1,
 }
 _SLOTS = (
-    "activation_op",
+    "_activation_op",
     "bias_initializer",
     "dilation_rate",
     "kernel_size",
@@ -81,7 +81,7 @@ class _Convolution:
     __slots__ = ()
 
     activation = ActivationOf()
-    activation_op: Any
+    _activation_op: Any
     bias_initializer: Initializer
     dilation_rate: tuple[int, ...]
     kernel_size: tuple[int, ...]
@@ -114,7 +114,7 @@ def _take(
         paddings += ("causal",) * (rank == 1)
         layer.padding = padding_of(padding, rank, kind, paddings)
     layer.dilation_rate = numbers(dilation_rate, rank, f"{kind}: dilation_rate")
-    layer.activation_op = activation_name(activation, kind)
+    layer._activation_op = activation_name(activation, kind)
     layer.use_bias = bool(use_bias)
     layer.bias_initializer = get_initializer(bias_initializer)
     Layer.__init__(layer, name)
@@ -201,7 +201,7 @@ def _window(layer: Any, sizes: Sequence[int], groups: int = 1) -> dict[str, Any]
 
 def _finish(layer: Any, scope: Scope, y: int) -> int:
     """Append bias and activation, and restore the shape of sequences."""
-    y = bias_and_activation(scope, y, layer.use_bias, layer.activation_op)
+    y = bias_and_activation(scope, y, layer.use_bias, layer._activation_op)
     if layer.rank > 1:
         return y
     samples, _, *sample = scope.builder.shape(y)

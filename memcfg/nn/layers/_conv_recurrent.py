@@ -30,7 +30,7 @@ __all__ = ["ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"]
 
 _SLOTS = (
     "_batch_size",
-    "activation_op",
+    "_activation_op",
     "bias_initializer",
     "dilation_rate",
     "dropout",
@@ -39,7 +39,7 @@ _SLOTS = (
     "kernel_initializer",
     "kernel_size",
     "padding",
-    "recurrent_activation_op",
+    "_recurrent_activation_op",
     "recurrent_dropout",
     "recurrent_initializer",
     "return_sequences",
@@ -57,7 +57,7 @@ class _ConvLSTM(Unrolled, Layer):
     __slots__ = _SLOTS
 
     activation = ActivationOf()
-    activation_op: Any
+    _activation_op: Any
     bias_initializer: Initializer
     dilation_rate: tuple[int, ...]
     dropout: float
@@ -66,7 +66,7 @@ class _ConvLSTM(Unrolled, Layer):
     kernel_size: tuple[int, ...]
     padding: str
     recurrent_activation = ActivationOf()
-    recurrent_activation_op: Any
+    _recurrent_activation_op: Any
     recurrent_dropout: float
     recurrent_initializer: Initializer
     strides: tuple[int, ...]
@@ -116,8 +116,8 @@ class _ConvLSTM(Unrolled, Layer):
         self.strides = numbers(strides, rank, f"{kind}: strides")
         self.padding = padding_name(padding, kind)
         self.dilation_rate = numbers(dilation_rate, rank, f"{kind}: dilation_rate")
-        self.activation_op = activation_name(activation, kind)
-        self.recurrent_activation_op = activation_name(recurrent_activation, kind)
+        self._activation_op = activation_name(activation, kind)
+        self._recurrent_activation_op = activation_name(recurrent_activation, kind)
         self.use_bias = bool(use_bias)
         self.kernel_initializer = get_initializer(kernel_initializer)
         self.recurrent_initializer = get_initializer(recurrent_initializer)
@@ -204,12 +204,12 @@ class _ConvLSTM(Unrolled, Layer):
         own = self._convolved(scope, hidden, "recurrent_kernel", rate, 1)
         (total,) = scope.apply("add", (z, own))
 
-        kinds = [self.recurrent_activation_op] * 4
-        kinds[2] = self.activation_op
+        kinds = [self._recurrent_activation_op] * 4
+        kinds[2] = self._activation_op
         parts = zip(split(scope, total, 4), kinds, strict=True)
         i, f, g, o = (activate(scope, part, kind) for part, kind in parts)
         (carry,) = scope.apply("dual_product", (f, carry, i, g))
-        squashed = activate(scope, carry, self.activation_op)
+        squashed = activate(scope, carry, self._activation_op)
         (hidden,) = scope.apply("multiply", (o, squashed))
         return hidden, [hidden, carry]
 

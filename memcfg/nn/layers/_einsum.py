@@ -121,7 +121,7 @@ class EinsumDense(_Adaptable):
     """
 
     __slots__ = (
-        "activation_op",
+        "_activation_op",
         "bias_axes",
         "bias_initializer",
         "equation",
@@ -155,7 +155,7 @@ class EinsumDense(_Adaptable):
             None if n is None else integer(n, "EinsumDense: output_shape")
             for n in given
         )
-        self.activation_op = activation_name(activation, "EinsumDense")
+        self._activation_op = activation_name(activation, "EinsumDense")
         self.bias_axes = bias_axes
         self.kernel_initializer = get_initializer(kernel_initializer)
         self.bias_initializer = get_initializer(bias_initializer)
@@ -236,7 +236,7 @@ class EinsumDense(_Adaptable):
         y = _product(scope, inputs[0], kernel, terms)
         if terms.bias:
             y = _biased(scope, y, terms)
-        return activate(scope, y, self.activation_op)
+        return activate(scope, y, self._activation_op)
 
 
 def _product(scope: Scope, x: int, kernel: int, terms: _Terms) -> int:

@@ -1254,10 +1254,11 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         with same_seeds():
             fresh = kind(**known | {"name": self.name, name: value})
         fresh._channels_first = self._channels_first
+        kept = getattr(kind, "_kept_as", {}).values()
         new = {
             each: held
             for each, held in FixedAttributes.__getstate__(fresh).items()
-            if each[0] != "_" and each != "name"
+            if (each[0] != "_" and each != "name") or each in kept
         }
         own = FixedAttributes.__getstate__(self)
         old = {each: own[each] for each in new if each in own}

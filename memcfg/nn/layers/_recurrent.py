@@ -36,7 +36,7 @@ __all__ = ["GRU", "LSTM", "SimpleRNN"]
 
 _SLOTS = (
     "_batch_size",
-    "activation_op",
+    "_activation_op",
     "bias_initializer",
     "dropout",
     "go_backwards",
@@ -84,7 +84,7 @@ class _Recurrent(StepByStep, Step):
         """Return whether the fused op computes the layer."""
         return (
             not self.unroll
-            and self.activation_op == "tanh"
+            and self._activation_op == "tanh"
             and recurrent_activation == "sigmoid"
         )
 
@@ -421,7 +421,7 @@ class LSTM(LongStep, _Recurrent, Layer):
     (None, 7, 5)
     """
 
-    __slots__ = ("recurrent_activation_op", "unit_forget_bias", *_SLOTS)
+    __slots__ = ("_recurrent_activation_op", "unit_forget_bias", *_SLOTS)
 
     kind_of_op = "lstm"
 
@@ -454,7 +454,7 @@ class LSTM(LongStep, _Recurrent, Layer):
         *,
         name: str | None = None,
     ) -> None:
-        self.recurrent_activation_op = activation_name(recurrent_activation, "LSTM")
+        self._recurrent_activation_op = activation_name(recurrent_activation, "LSTM")
         self.unit_forget_bias = bool(unit_forget_bias)
         _check_cudnn(use_cudnn, "LSTM")
         super().__init__(
@@ -484,7 +484,7 @@ class LSTM(LongStep, _Recurrent, Layer):
         )
 
     def _is_fused(self, recurrent_activation: Any = "sigmoid") -> bool:
-        return super()._is_fused(self.recurrent_activation_op)
+        return super()._is_fused(self._recurrent_activation_op)
 
 
 class GRU(GatedStep, _Recurrent, Layer):
@@ -543,7 +543,7 @@ class GRU(GatedStep, _Recurrent, Layer):
     statistical machine translation", arXiv:1406.1078, 2014.
     """
 
-    __slots__ = ("recurrent_activation_op", "reset_after", *_SLOTS)
+    __slots__ = ("_recurrent_activation_op", "reset_after", *_SLOTS)
 
     kind_of_op = "gru"
 
@@ -576,7 +576,7 @@ class GRU(GatedStep, _Recurrent, Layer):
         *,
         name: str | None = None,
     ) -> None:
-        self.recurrent_activation_op = activation_name(recurrent_activation, "GRU")
+        self._recurrent_activation_op = activation_name(recurrent_activation, "GRU")
         self.reset_after = bool(reset_after)
         _check_cudnn(use_cudnn, "GRU")
         super().__init__(
@@ -606,7 +606,7 @@ class GRU(GatedStep, _Recurrent, Layer):
         )
 
     def _is_fused(self, recurrent_activation: Any = "sigmoid") -> bool:
-        return self.reset_after and super()._is_fused(self.recurrent_activation_op)
+        return self.reset_after and super()._is_fused(self._recurrent_activation_op)
 
     def _recurrent_operands(self, scope: Scope, batch: int) -> list[int]:
         width = (3 * self.units,)

@@ -42,7 +42,7 @@ __all__ = [
 ]
 
 _SLOTS = (
-    "activation_op",
+    "_activation_op",
     "bias_initializer",
     "dropout",
     "kernel_initializer",
@@ -252,7 +252,7 @@ class LSTMCell(LongStep, _Cell, Layer):
     """
 
     __slots__ = (
-        "recurrent_activation_op",
+        "_recurrent_activation_op",
         "unit_forget_bias",
         *_SLOTS,
     )
@@ -279,7 +279,9 @@ class LSTMCell(LongStep, _Cell, Layer):
         *,
         name: str | None = None,
     ) -> None:
-        self.recurrent_activation_op = activation_name(recurrent_activation, "LSTMCell")
+        self._recurrent_activation_op = activation_name(
+            recurrent_activation, "LSTMCell"
+        )
         self.unit_forget_bias = bool(unit_forget_bias)
         self._settle(
             units,
@@ -340,7 +342,7 @@ class GRUCell(GatedStep, _Cell, Layer):
     """
 
     __slots__ = (
-        "recurrent_activation_op",
+        "_recurrent_activation_op",
         "reset_after",
         *_SLOTS,
     )
@@ -367,7 +369,7 @@ class GRUCell(GatedStep, _Cell, Layer):
         *,
         name: str | None = None,
     ) -> None:
-        self.recurrent_activation_op = activation_name(recurrent_activation, "GRUCell")
+        self._recurrent_activation_op = activation_name(recurrent_activation, "GRUCell")
         self.reset_after = bool(reset_after)
         self._settle(
             units,

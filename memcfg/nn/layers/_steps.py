@@ -81,12 +81,12 @@ class Step:
     __slots__ = ()
 
     activation = ActivationOf()
-    activation_op: Any
+    _activation_op: Any
     bias_initializer: Initializer
     dropout: float
     kernel_initializer: Initializer
     recurrent_activation = ActivationOf()
-    recurrent_activation_op: Any
+    _recurrent_activation_op: Any
     recurrent_dropout: float
     recurrent_initializer: Initializer
     units: int
@@ -108,7 +108,7 @@ class Step:
         """Check and set the arguments that cells and layers share."""
         kind = type(self).__name__
         self.units = integer(units, f"{kind}: units")
-        self.activation_op = activation_name(activation, kind)
+        self._activation_op = activation_name(activation, kind)
         self.use_bias = bool(use_bias)
         kernel, recurrent, bias = map(get_initializer, initializers)
         self.kernel_initializer = kernel
@@ -173,7 +173,7 @@ class SimpleStep(Step):
     ) -> Sequence[int]:
         (product,) = scope.apply("dense", (h, scope.weights["recurrent_kernel"]))
         (total,) = scope.apply("add", (z, product))
-        return (activate(scope, total, self.activation_op),)
+        return (activate(scope, total, self._activation_op),)
 
 
 class LongStep(Step):
@@ -194,14 +194,14 @@ class LongStep(Step):
     ) -> Sequence[int]:
         (product,) = scope.apply("dense", (h, scope.weights["recurrent_kernel"]))
         (total,) = scope.apply("add", (z, product))
-        kinds = [self.recurrent_activation_op] * 4
-        kinds[2] = self.activation_op
+        kinds = [self._recurrent_activation_op] * 4
+        kinds[2] = self._activation_op
         i, f, g, o = (
             activate(scope, part, kind)
             for part, kind in zip(split(scope, total, 4), kinds, strict=True)
         )
         (c,) = scope.apply("dual_product", (f, states[1], i, g))
-        squashed = activate(scope, c, self.activation_op)
+        squashed = activate(scope, c, self._activation_op)
         (new,) = scope.apply("multiply", (o, squashed))
         return new, c
 
@@ -248,7 +248,7 @@ class GatedStep(Step):
             (product,) = scope.apply("dense", (h, gates))
             rz, rr = split(scope, product, 2)
         update, reset = (
-            activate(scope, scope.apply("add", pair)[0], self.recurrent_activation_op)
+            activate(scope, scope.apply("add", pair)[0], self._recurrent_activation_op)
             for pair in ((xz, rz), (xr, rr))
         )
         if self.reset_after:
@@ -257,5 +257,5 @@ class GatedStep(Step):
             (held,) = scope.apply("multiply", (reset, h))
             (inner,) = scope.apply("dense", (held, last))
         (total,) = scope.apply("add", (xh, inner))
-        candidate = activate(scope, total, self.activation_op)
+        candidate = activate(scope, total, self._activation_op)
         return scope.apply("mix", (update, states[0], candidate))

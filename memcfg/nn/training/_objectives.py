@@ -222,7 +222,7 @@ def _activation(layer: Layer) -> str | None:
     if isinstance(layer, Softmax):
         return "softmax"
     # The latter of functions such as ops.softmax.
-    for attribute in ("activation_op", "op"):
+    for attribute in ("_activation_op", "op"):
         kind = getattr(layer, attribute, None)
         if kind in ("softmax", "sigmoid"):
             return str(kind)
