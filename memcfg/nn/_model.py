@@ -1123,41 +1123,40 @@ class Model(FixedAttributes, Configured):
         The plan for known batch sizes leaves room for these blocks. If no size is
         known, as after a `map` of batches, the first batches are read before planning.
         """
-        x = self._adapt_to(x, y)
+        self._compiled("fit")
+        given = check_callbacks(callbacks)
+        first = integer(initial_epoch, "initial_epoch", 0)
+        last = integer(epochs, "epochs")
+        shown, guard = check_verbose(verbose), check_on_nan(on_nan)
+        steps = _count(steps_per_epoch, "steps_per_epoch")
+        held_steps = _count(validation_steps, "validation_steps")
+        _validated(validation_freq, range(first, last))
+
+        sources = partial(
+            self._fit_sources,
+            y=y,
+            batch_size=batch_size,
+            validation_split=validation_split,
+            validation_data=validation_data,
+            validation_batch_size=validation_batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            class_weight=class_weight,
+            sample_weight=sample_weight,
+            resources=self._pool,
+            steps=steps,
+            held_steps=held_steps,
+        )
+        x = self._adapt_to(x, y, partial(sources, x, None, epochs_before=first))
         with self._lock.session(self._trained_elsewhere()):
             self._trainer.stop_training = False
             self._compiled("fit")
-            given = check_callbacks(callbacks)
-            first = integer(initial_epoch, "initial_epoch", 0)
             resumed = [each.resumed_epoch() for each in given]
-            numbers = range(max([first, *resumed]), integer(epochs, "epochs"))
-            shown, guard = check_verbose(verbose), check_on_nan(on_nan)
-            steps = _count(steps_per_epoch, "steps_per_epoch")
-            held_steps = _count(validation_steps, "validation_steps")
+            numbers = range(max([first, *resumed]), last)
             validated = _validated(validation_freq, numbers)
             own = self._own_steps()
-            sources: Any = element_sources
-            if own is None:
-                sources = partial(fit_sources, self._wanted("fit"))
-            train, held = sources(
-                x,
-                y,
-                batch_size=batch_size,
-                validation_split=validation_split,
-                validation_data=validation_data,
-                validation_batch_size=validation_batch_size,
-                shuffle=shuffle,
-                seed=seed,
-                class_weight=class_weight,
-                sample_weight=sample_weight,
-                resources=self._pool,
-                epochs_before=numbers.start,
-                steps=steps,
-            )
-            if held is None and held_steps is not None:
-                raise ValueError(
-                    "validation_steps is for validation_data: there is none"
-                )
+            to_read = self._wanted("fit") if own is None else None
+            train, held = sources(x, to_read, epochs_before=numbers.start)
             held_feed = None
             with Feed(
                 train, steps, "steps_per_epoch", epochs=max(1, len(numbers))
@@ -1269,29 +1268,27 @@ class Model(FixedAttributes, Configured):
         """
         shown, given = check_verbose(verbose), check_callbacks(callbacks)
         self._compiled("evaluate")
-        x = self._adapt_to(x, y)
-        own = self._own_steps()
         of = None if evaluations is None else Evaluations(evaluations)
-        source: Any
-        if own is None:
-            source = source_of(
-                self._wanted("evaluate", of),
-                x,
-                y,
-                sample_weight,
-                batch_size,
-                self._pool,
-                labelled=True,
-            )
-            source.keeps_targets = of is not None
-        elif of is not None:
-            raise ValueError(
-                f"{type(self).__name__} has steps of its own, and test_step returns no "
-                "outputs: use do_evaluation, which calls predict_step"
-            )
-        else:
-            source = element_source(x, y, sample_weight, batch_size, self._pool)
-        with Feed(source, _count(steps, "steps"), "steps") as feed:
+        count = _count(steps, "steps")
+
+        def source_for(x: Any, wanted: Wanted | None) -> Any:
+            if self._own_steps() is None:
+                made = source_of(
+                    wanted, x, y, sample_weight, batch_size, self._pool, labelled=True
+                )
+                made.keeps_targets = of is not None
+                return made
+            if of is not None:
+                raise ValueError(
+                    f"{type(self).__name__} has steps of its own, and test_step "
+                    "returns no outputs: use do_evaluation, which calls predict_step"
+                )
+            return element_source(x, y, sample_weight, batch_size, self._pool)
+
+        x = self._adapt_to(x, y, partial(source_for, x, None))
+        own = self._own_steps()
+        source = source_for(x, self._wanted("evaluate", of) if own is None else None)
+        with Feed(source, count, "steps") as feed:
             session = own or self._load([("evaluate", source)], of=of)
             params = {"verbose": shown, "steps": feed.steps}
             listeners = CallbackList(given, self, params)
@@ -3271,15 +3268,33 @@ class Model(FixedAttributes, Configured):
                 self._lock.require_no_session(self._trained_elsewhere())
                 self._build(opened, structure)
 
-    def _adapt_to(self, x: Any, y: Any) -> Any:
+    def _fit_sources(
+        self,
+        x: Any,
+        wanted: Wanted | None,
+        *,
+        y: Any,
+        held_steps: int | None,
+        **options: Any,
+    ) -> tuple[Any, Any]:
+        """Return the sources for training and for validation, the latter or None."""
+        built_in = self._own_steps() is None
+        make: Any = partial(fit_sources, wanted) if built_in else element_sources
+        train, held = make(x, y, **options)
+        if held is None and held_steps is not None:
+            raise ValueError("validation_steps is for validation_data: there is none")
+        return train, held
+
+    def _adapt_to(self, x: Any, y: Any, check: Callable[[], object]) -> Any:
         """Take samples of other lengths and targets of other shapes, if it can.
 
-        Returns the samples, or what begins with a batch that was taken from them.
+        Returns the samples, or what begins with a batch that was taken from them, after
+        a check of what else is given.
         """
         self._open_for(x)
         compiled = self._config
         if compiled is not None and compiled.goals.reads_any and is_stream(None, x, y):
-            x, y = with_first_targets(x)
+            x, y = with_first_targets(x, check)
         self._take_targets(y)
         return x
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 
 import numpy as np
 import objectives as oracle
@@ -295,3 +296,64 @@ def test_a_loss_may_have_a_call_of_its_own_kind():
     found = model.evaluate(x, labels, batch_size=8, verbose=0)
     np.testing.assert_allclose(found, expected, rtol=1e-5)
     assert len(model.fit(x, labels, batch_size=8, verbose=0).history["loss"]) == 1
+
+
+def of_any_targets():
+    """A model whose loss is a user's, of targets of any shape."""
+    model = nn.Sequential([nn.Input((3,)), nn.Dense(2)])
+    model.compile("sgd", lambda y, p: nn.ops.mean((y - p[:, :1]) ** 2, -1))
+    return model
+
+
+def batches():
+    """Yield three batches."""
+    for i in range(3):
+        yield np.full((4, 3), i, "f"), np.zeros((4, 1), "f")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "words"),
+    [
+        ({"epochs": "x"}, "epochs"),
+        ({"batch_size": 4}, "batch_size"),
+        ({"validation_steps": 2}, "validation_steps"),
+        ({"shuffle": "yes"}, "shuffle"),
+        ({"validation_freq": 0}, "validation_freq"),
+        ({"verbose": "loud"}, "verbose"),
+    ],
+)
+def test_a_refused_fit_takes_no_batch_of_a_generator(wrong, words):
+    model, given = of_any_targets(), batches()
+    with pytest.raises((TypeError, ValueError), match=words) as refused:
+        model.fit(given, **{"verbose": 0, **wrong})
+    assert "chain" not in str(refused.value)
+    assert len(list(given)) == 3
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"steps": "x"}, {"batch_size": 4}, {"sample_weight": np.ones(4)}]
+)
+def test_a_refused_evaluation_takes_no_batch_of_a_generator(wrong):
+    model, given = of_any_targets(), batches()
+    with pytest.raises((TypeError, ValueError)) as refused:
+        model.evaluate(given, verbose=0, **wrong)
+    assert "chain" not in str(refused.value)
+    assert len(list(given)) == 3
+
+
+def test_shapes_of_targets_leave_caches_and_shuffles_alone():
+    read = []
+
+    def doubled(x, y):
+        read.append(len(read))
+        return 2 * x, y
+
+    x, y = np.ones((32, 3), "f"), np.zeros((32, 1), "f")
+    made = mc.data.Dataset.from_tensor_slices((x, y)).batch(4).map(doubled)
+    made = made.cache().shuffle(8, seed=0)
+    model = of_any_targets()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        model.fit(made, epochs=2, verbose=0)
+    probed = len(read) - 8
+    assert probed <= 2

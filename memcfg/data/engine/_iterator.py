@@ -134,12 +134,20 @@ class DatasetIterator:
         self.close()
 
 
-def probe(node: Node) -> Any:
-    """Return the specs of a step's elements, by running the pipeline for one."""
+def first_spec(node: Node) -> Any:
+    """Return the specs of a step's first element, or None, by a pass that probes."""
     with DatasetIterator(node, Options(), probing=True) as elements:
         for element in elements:
-            return vague(spec_of(element))
-    raise ValueError(
-        "the dataset has no element from which to infer element_spec; pass an "
-        "output_signature to from_generator"
-    )
+            return spec_of(element)
+    return None
+
+
+def probe(node: Node) -> Any:
+    """Return the specs of a step's elements, by running the pipeline for one."""
+    spec = first_spec(node)
+    if spec is None:
+        raise ValueError(
+            "the dataset has no element from which to infer element_spec; pass an "
+            "output_signature to from_generator"
+        )
+    return vague(spec)

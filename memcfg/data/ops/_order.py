@@ -244,6 +244,8 @@ class Shuffle(UnaryNode):
         return self.source.has_rows and not _holds_shuffle(self.source)
 
     def elements(self, run: Run) -> Iterator[Any]:
+        if run.probing:  # the first one says as much as any, and fills no buffer
+            return self.source.elements(run)
         if self.has_rows:
             return elements_of(self.rows(run))
         return self._shuffled(self._order(run), run)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from memcfg.data import DataSet, Dataset, DataSetIterator
+from memcfg.data.engine._iterator import first_spec
 from memcfg.nn._argument_checks import integer, real, unit_interval
 from memcfg.nn._nesting import are_arrays, holds_numbers, is_array, leaves
 from memcfg.nn._random import fixed_seed, next_seed
@@ -173,11 +174,11 @@ def is_stream(wanted: Wanted | None, x: Any, y: Any = None) -> bool:
     return hasattr(x, "__iter__") and not isinstance(x, type)
 
 
-def with_first_targets(x: Any) -> tuple[Any, Any]:
+def with_first_targets(x: Any, check: Callable[[], object]) -> tuple[Any, Any]:
     """Return a stream, and the targets of its first batch, or their specs.
 
     They are None where there are none. An iterator is replaced by one that begins with
-    the batch that was taken from it.
+    the batch that was taken from it, after a check of what else is given.
     """
     first = None
     if isinstance(x, Dataset):
@@ -186,10 +187,11 @@ def with_first_targets(x: Any) -> tuple[Any, Any]:
         if all(each.shape and None not in each.shape[1:] for each in targets):
             first = spec
         else:  # of a user's function
-            first = next(iter(x.take(1)), None)
+            first = first_spec(x._node)
     elif isinstance(x, PyDataset | list | tuple):
         first = x[0] if x else None
     elif isinstance(x, Iterator) and not hasattr(x, "reset"):
+        check()
         taken = list(itertools.islice(x, 1))
         x, first = itertools.chain(taken, x), taken[0] if taken else None
     return x, first[1] if isinstance(first, tuple) and len(first) > 1 else None
