@@ -130,6 +130,12 @@ class Nested(Layer):
         mixes: bool = self.model._built_network().mixes_samples(training)
         return mixes
 
+    def _measured(self, node: Node) -> tuple[str, str] | None:
+        """Return the names of a layer of the model and of a metric that it updates."""
+        del node
+        measured: tuple[str, str] | None = self.model._built_network().measured
+        return measured
+
     def _called_leaves(self) -> list[Layer]:
         network = self.model._built_network()
         called = [node.layer for node in network.nodes]

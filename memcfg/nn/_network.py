@@ -32,7 +32,6 @@ from memcfg.nn.layers._layer import (
     input_layer,
     labels_of,
     lines_of,
-    may_measure,
     mix_samples,
     repeated,
     settled,
@@ -192,9 +191,16 @@ class Network:
         return mix_samples(self.of(training).outputs, training)
 
     @cached_property
+    def measured(self) -> tuple[str, str] | None:
+        """The names of a layer and of a metric that its call updates, if any does."""
+        nodes = dict.fromkeys([*self.nodes, *self.of(training=False).nodes])
+        found = (node.layer._measured(node) for node in nodes)
+        return next((each for each in found if each is not None), None)
+
+    @cached_property
     def measures(self) -> bool:
-        """Whether calls of the layers may update metrics."""
-        return any(may_measure(layer) for layer in self.layers)
+        """Whether calls of the layers update metrics."""
+        return self.measured is not None
 
     def with_loss(self, loss: SymbolicTensor) -> Network:
         """Return the network whose loss has one more term."""
@@ -225,7 +231,12 @@ class Network:
         """Return the network with the weights that layers, its own or these, have."""
         result = object.__new__(Network)
         vars(result).update(vars(self))
-        for cached in ("_at", "lines", "measures"):  # of the layers as they were
+        for cached in (
+            "_at",
+            "lines",
+            "measured",
+            "measures",
+        ):  # of the layers as they were
             vars(result).pop(cached, None)
         if layers is not None:
             result.layers = tuple(layers)

@@ -222,3 +222,40 @@ def test_a_metric_that_no_layer_holds_and_only_training_updates_is_refused():
     model.compile("sgd", "mse")
     with pytest.raises(ValueError, match=r"'elsewhere', which is no attribute"):
         model.fit(x, y, verbose=0)
+
+
+class Sometimes(nn.Layer):
+    """A layer that holds a metric, and updates it in training, or never."""
+
+    def __init__(self, updates, name=None):
+        super().__init__(name=name)
+        self.updates = updates
+        self.size = nn.metrics.Mean(name="size")
+
+    def call(self, x, training=None):
+        if self.updates and training:
+            self.size.update_state(ops.abs(x))
+        return x
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("updates", [False, True])
+def test_models_run_in_parts_unless_a_layer_updates_its_metric(updates, nested):
+    x = np.random.default_rng(0).normal(size=(64, 8)).astype("f")
+    layers = [nn.Input((8,)), Sometimes(updates, "watched")]
+    model = nn.Sequential([*layers, nn.Dense(256), nn.Dense(1)])
+    if nested:
+        model = nn.Sequential([nn.Input((8,)), model])
+    model.compile("sgd", "mse", on_oom=["micro_batch"])
+    model.fit(x, x[:, :1], batch_size=64, verbose=0)
+    limit = model.plan(64).peak_bytes * 3 // 5
+    model.close()
+    with mc.budget(limit):
+        if updates:
+            words = "since layer 'watched' updates the metric 'size'"
+            with pytest.raises(mc.errors.ResourceExhaustedError, match=words):
+                model.fit(x, x[:, :1], batch_size=64, verbose=0)
+            return
+        with pytest.warns(mc.errors.FallbackWarning, match="accumulated gradients"):
+            logs = model.fit(x, x[:, :1], batch_size=64, verbose=0).history
+    assert list(logs) == ["loss"]

@@ -242,6 +242,10 @@ class OwnSteps:
         Parts are halves of halves, which are planned for some seconds.
         """
         what = f"{_METHODS[kind]} runs on whole batches"
+        network = self._owner()._network
+        if network is not None and network.measured is not None:
+            layer, metric = network.measured
+            what += f", since layer {layer!r} updates the metric {metric!r}"
         leaves: list[Any] = []
         structure = pattern(batch.data, leaves, _ARRAYS)
         size, end = batch.size, planning_clock() + _SECONDS

@@ -11,7 +11,7 @@ import functools
 import inspect
 import itertools
 import weakref
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, field, replace
 from math import prod
@@ -2089,6 +2089,30 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
             for (*_, mode), inner in self._inner.items()
             if mode == training
         )
+
+    def _measured(self, node: Node) -> tuple[str, str] | None:
+        """Return the names of a layer and of a metric that a call of it updates.
+
+        Calls are traced in both modes. Of layers that trace others by themselves, what
+        they hold counts.
+        """
+        if not may_measure(self):
+            return None
+        args, options = node.details or ((), {})
+        if type(self).trace is Layer.trace:
+            for training in (False, True):
+                with suppress(TypeError, ValueError):  # of what such a step refuses
+                    mode = {"training": training}
+                    self._again(node.inputs, (args, options | mode))
+        for _, leaf in self._leaves():
+            if type(leaf).trace is not Layer.trace:
+                found = leaf.metrics
+            else:
+                inner = [getattr(each, "sums", ()) for each in leaf._inner.values()]
+                found = [metric for sums in inner for metric, _ in sums]
+            if found:
+                return leaf.name, found[0].name
+        return None
 
     def _called_leaves(self) -> list[Layer]:
         """Return the leaves that a call uses."""
