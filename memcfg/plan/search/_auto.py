@@ -59,10 +59,12 @@ _LONG, _NEAR = 32_000, 0.03
 _SURE = 8, 20_000_000  # the search always completes
 _FEW = 24, 100_000  # tried in addition to other methods: about 0.05 s
 _LAST = 48, 400_000  # tried if other methods have no plan: about 0.3 s
-# Max. ops of a graph of which lower limits are planned although a plan fits, the cells
-# of the grid of such limits, how many are planned, and how many below the lowest peak
-# of a graph of any size if no plan fits:
-_STEADY, _CELLS, _LOWER_PEAKS = 80, 24, 8
+# Max. ops of a graph of which lower limits are planned although a plan fits, and the
+# cells of the grid of such limits:
+_STEADY, _CELLS = 80, 24
+# Max. ops of a graph that is planned below the lowest peak if no plan fits, and how
+# many times:
+_NAMED, _LOWER_PEAKS = 400, 8
 _SWAPPING = (  # tried if `auto` may swap
     out_of_core,
     partial(out_of_core, "zvc"),
@@ -411,14 +413,14 @@ def _search(request: Request, plans: _Plans) -> None:
 def _looks_lower(request: Request) -> bool:
     """Return whether plans of lower limits may count, too; see `_settle`."""
     graph = request.graph
-    few = len(graph.ops) <= _SMALL and not request.any_fits
+    few = len(graph.ops) <= _NAMED and not request.any_fits
     return few and request.below == math.inf and not may_leave(graph)
 
 
 def _settle(request: Request, plans: _Plans) -> None:
     """Add plans of lower limits, so that more memory seldom makes a plan slower.
 
-    Idea: a search within a higher limit may end with a slower plan, so some lower ones
+    Idea: a search within a higher limit may end with a slower plan, so lower ones
     are planned as well, unless no plan of them is faster. They are on a grid that
     depends on the graph only, so limits of a cell share them. If no plan fits, the
     search goes on below the lowest peak until nothing is found there, at most
