@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import sys
 import threading
 
 import numpy as np
@@ -27,11 +29,14 @@ class Counted:
 
     def __init__(self, count, step=lambda dataset: dataset):
         self.calls = 0
+        self.fails = False
         dataset = Dataset.from_tensor_slices(rows(count)).map(self.function)
         self.dataset = step(dataset).cache()
 
     def function(self, row):
         self.calls += 1
+        if self.fails:
+            raise OSError("gone")
         return row + 1
 
     def read(self, pool):
@@ -286,3 +291,72 @@ def test_a_slab_is_no_larger_than_its_elements_once_a_pass_has_ended():
     counted.read(pool)
     assert pool.stats().current_bytes == 39 * KIB
     assert counted.read(pool)[1] == 0
+
+
+@pytest.mark.parametrize("ending", ["close", "error", "collected"])
+def test_what_a_pass_that_ends_early_has_added_stays_in_the_pool(pool, ending):
+    """The rows that it adds where some were dropped, and trims when it ends."""
+    counted = Counted(50)
+    counted.read(pool)
+    with pool.allocate(20 * KIB):
+        pass
+    assert 0 < counted.read(pool)[1] < 20
+    with pool.allocate(20 * KIB):
+        pass
+    elements = passing(counted.dataset, pool)
+    kept = pool.holders.spare_bytes // KIB
+    for _ in range(kept + 3):
+        next(elements)
+    if ending == "close":
+        elements.close()
+    elif ending == "error":
+        counted.fails = True
+        with pytest.raises(OSError, match="gone"):
+            next(elements)
+        counted.fails = False
+    del elements
+    gc.collect()
+    assert pool.holders.spare_bytes == pool.stats().current_bytes == (kept + 3) * KIB
+    assert counted.read(pool)[1] == 50 - kept - 3
+
+
+def test_a_shuffle_behind_a_cache_that_stays_holds_no_element_twice():
+    pool = memory.Pool(limit=1024 * KIB)
+    counted = Counted(300, lambda dataset: dataset.shuffle(300, seed=1))
+    counted.read(pool)
+    held = pool.stats().current_bytes
+    assert held == 300 * KIB
+    pool.reset_peak()
+    with passing(counted.dataset.shuffle(300, seed=2), pool) as elements:
+        found = sorted(int(each[0]) for each in elements)
+    assert found == sorted((i + 1) % 256 for i in range(300))
+    assert pool.stats().peak_bytes < held + 16 * KIB
+    pool.check()
+
+
+def test_elements_may_go_in_a_thread_while_passes_add_and_trim_them():
+    pool, ended = memory.Pool(limit=512 * KIB), threading.Event()
+    counted = Counted(200)
+    counted.read(pool)
+
+    def demand():
+        drawn = np.random.default_rng(0)
+        while not ended.is_set():
+            pool.holders.give_back(int(drawn.integers(1, 200)) * KIB)
+
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    thread = threading.Thread(target=demand)
+    thread.start()
+    try:
+        for _ in range(20):
+            assert counted.read(pool)[0] == [(i + 1) % 256 for i in range(200)]
+    finally:
+        ended.set()
+        thread.join(60)
+        sys.setswitchinterval(interval)
+    assert pool.holders.spare_bytes == pool.stats().current_bytes
+    assert counted.read(pool)[0] == [(i + 1) % 256 for i in range(200)]
+    assert counted.read(pool)[1] == 0
+    assert pool.holders.spare_bytes == pool.stats().current_bytes == 200 * KIB
+    pool.check()

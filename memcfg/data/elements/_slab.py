@@ -6,6 +6,7 @@ with those: free bytes in pieces that no larger request can use.
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -20,12 +21,17 @@ from memcfg.units import align_up
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-__all__ = ["Layout", "Row", "Slab", "block_bytes"]
+__all__ = ["Layout", "Row", "Slab", "block_bytes", "kinds_of"]
 
 _BLOCK = 64 << 10  # bytes of a slab: 16 pages, and the time to copy one is 5 us
 _PART = 16  # of a limit that a slab may be at most
 
 _Bytes = npt.NDArray[np.uint8]
+
+
+def kinds_of(element: Any) -> tuple[Any, ...]:
+    """Return what elements of one structure and layout have in common."""
+    return tuple(map(_kind, flatten(element)))
 
 
 def block_bytes(resource: Any) -> int:
@@ -51,7 +57,7 @@ class Layout:
         self._form = map_structure(lambda _: None, element)
         self._pack: Callable[[Sequence[Any]], Any] = packer(self._form)
         leaves = flatten(element)
-        self._kinds = [*map(_kind, leaves)]
+        self._kinds = kinds_of(element)
         self._places = [self._placed(leaf) for leaf in leaves]
 
     def _placed(self, leaf: Any) -> _Place | None:
@@ -91,9 +97,19 @@ class Layout:
 
     def read(self, rows: _Bytes, begin: int, others: Sequence[Any]) -> Any:
         """Return a copy of an element, whose arrays nobody can make writable."""
-        return self._pack([*self._leaves(rows, begin, iter(others))])
+        return self._pack([*self._leaves(rows, begin, iter(others), _copy)])
 
-    def _leaves(self, rows: _Bytes, begin: int, others: Iterator[Any]) -> Iterator[Any]:
+    def view(self, rows: _Bytes, begin: int, others: Sequence[Any]) -> Any:
+        """Return an element of views of rows that nobody can make writable."""
+        return self._pack([*self._leaves(rows, begin, iter(others), _view)])
+
+    def _leaves(
+        self,
+        rows: _Bytes,
+        begin: int,
+        others: Iterator[Any],
+        given: Callable[[_Bytes, int, _Place], npt.NDArray[Any]],
+    ) -> Iterator[Any]:
         for place in self._places:
             if place is None:
                 yield next(others)
@@ -103,21 +119,19 @@ class Layout:
             elif not place.nbytes:
                 yield read_only(np.empty(place.shape, place.dtype))
             else:
-                copy = _array(rows, begin, place).copy()
-                copy.flags.writeable = False
-                yield copy.view()
+                yield given(rows, begin, place)
 
 
 class Slab:
     """Elements one behind the other in one array; all of them go at once.
 
-    One thread adds, any may read or drop. Each change is one operation of an object.
+    One thread adds, any may read or drop. Each change is one operation of a list.
     """
 
     __slots__ = ("_rows", "_used", "numbers")
 
     def __init__(self, rows: _Bytes) -> None:
-        self._rows: _Bytes | None = rows  # None: dropped
+        self._rows = [rows]  # empty: dropped
         self._used = 0
         self.numbers: list[int] = []  # of its elements in the whole
 
@@ -138,12 +152,11 @@ class Slab:
     @property
     def nbytes(self) -> int:
         """The bytes that dropping it would free."""
-        rows = self._rows
-        return 0 if rows is None else align_up(rows.nbytes)
+        return sum(align_up(rows.nbytes) for rows in self._rows)
 
     def add(self, number: int, element: Any, layout: Layout) -> Row | None:
         """Copy an element behind the last one; None if there is no room, or no slab."""
-        rows, begin = self._rows, self._used
+        rows, begin = self._array(), self._used
         end = begin + layout.nbytes
         if rows is None or end > rows.nbytes:
             return None
@@ -154,7 +167,7 @@ class Slab:
 
     def trim(self) -> None:
         """Give back what is not used, if there is memory for a copy of the rest."""
-        rows = self._rows
+        rows = self._array()
         if rows is None or self._used == rows.nbytes:
             return
         try:
@@ -162,21 +175,40 @@ class Slab:
                 copy = rows[: self._used].copy()
         except MemoryError:
             return
-        if self._rows is not None:
-            self._rows = copy
+        with suppress(IndexError):  # it was dropped meanwhile
+            self._rows[0] = copy
+
+    def seal(self) -> None:
+        """Let elements be read without a copy: none is added, and none dropped."""
+        rows = self._array()
+        if rows is not None:
+            rows.flags.writeable = False  # views cannot be made writable either
 
     def drop(self) -> int:
         """Free all elements; return the bytes."""
-        nbytes, self._rows = self.nbytes, None
-        return nbytes
+        try:
+            rows = self._rows.pop()
+        except IndexError:
+            return 0
+        return align_up(rows.nbytes)
 
     def read(self, begin: int, layout: Layout, others: Sequence[Any]) -> Any | None:
-        """Return a copy of an element; None if the slab was dropped."""
-        rows = self._rows
+        """Return an element, which nobody can write to; None if it was dropped.
+
+        It is a copy, which may outlive the slab, unless that was sealed.
+        """
+        rows = self._array()
         if rows is None:
             return None
+        if not rows.flags.writeable:
+            return layout.view(rows, begin, others)
         with scope_out():
             return layout.read(rows, begin, others)
+
+    def _array(self) -> _Bytes | None:
+        for rows in self._rows:  # which another thread may empty
+            return rows
+        return None
 
 
 class Row(NamedTuple):
@@ -193,12 +225,25 @@ class Row(NamedTuple):
         return self.layout.nbytes
 
     def read(self) -> Any | None:
-        """Return a copy of the element; None if it was dropped."""
+        """Return the element as its slab does; None if it was dropped."""
         return self.group.read(self.begin, self.layout, self.others)
 
 
 def _array(rows: _Bytes, begin: int, place: _Place) -> npt.NDArray[Any]:
     return np.ndarray(place.shape, place.dtype, rows.data, begin + place.offset)
+
+
+def _copy(rows: _Bytes, begin: int, place: _Place) -> npt.NDArray[Any]:
+    copy = _array(rows, begin, place).copy()
+    copy.flags.writeable = False
+    return copy.view()
+
+
+def _view(rows: _Bytes, begin: int, place: _Place) -> npt.NDArray[Any]:
+    first = begin + place.offset
+    lying = rows[first : first + place.nbytes]
+    assert place.dtype is not None
+    return lying.view(place.dtype).reshape(place.shape)
 
 
 def _kind(leaf: Any) -> Any:

@@ -85,7 +85,7 @@ class Run:
 
     def allocator(self) -> NumpyAllocator:
         """Return an allocator for NumPy arrays in `resource`, for one thread."""
-        return numpy_allocator(self.resource, tag=_TAG)
+        return data_allocator(self.resource)
 
     def on_close(self, part: Stoppable) -> None:
         """Register an object to stop when the pass is closed; at once if it is."""
@@ -114,6 +114,11 @@ class Run:
             self._parts.remove(part)
         _add_later(self._past, part.reports())
         part.stages, part._past = [], {}
+
+
+def data_allocator(resource: Resource) -> NumpyAllocator:
+    """Return an allocator for the arrays of passes in a resource, for one thread."""
+    return numpy_allocator(resource, tag=_TAG)
 
 
 def _add_later(past: dict[str, StageReport], reports: Iterable[StageReport]) -> None:

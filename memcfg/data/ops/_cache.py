@@ -21,9 +21,9 @@ from memcfg._core._holders import GivingOrder, list_holder, undemanding
 from memcfg.data._pipeline_report import StageReport
 from memcfg.data.elements._convert import read_only
 from memcfg.data.elements._held import HeldBytes
-from memcfg.data.elements._slab import Layout, Slab, block_bytes
+from memcfg.data.elements._slab import Layout, Slab, block_bytes, kinds_of
 from memcfg.data.elements._structure import map_structure
-from memcfg.data.engine._run import closing
+from memcfg.data.engine._run import closing, data_allocator
 from memcfg.data.ops._batch import Batch
 from memcfg.data.ops._cache_file import CacheWriter, read_cache
 from memcfg.data.ops._map import Map
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from memcfg.data.elements._slab import Row
     from memcfg.data.engine._run import Run
     from memcfg.data.ops._node import Node
+    from memcfg.memory import NumpyAllocator
 
 
 # A refused request costs about 1 ms, and a shuffle makes one for each element.
@@ -140,6 +141,7 @@ class _Kept:
         self._resource = run.resource
         self._elements: dict[int, Row | _Whole] = {}
         self._groups: dict[int, Slab | _Whole] = {}  # what goes together, in order
+        self._layouts: dict[tuple[Any, ...], Layout] = {}  # by kinds of arrays
         self._numbers = itertools.count()
         if may_drop:
             list_holder(run.resource, self, GivingOrder.CACHE)
@@ -154,9 +156,21 @@ class _Kept:
         kept = self._elements.get(number)
         return kept is not None and kept.group.nbytes > 0
 
+    def allocator(self) -> NumpyAllocator:
+        """Return an allocator for arrays beside these, for one thread."""
+        return data_allocator(self._resource)
+
     def is_of(self, run: Run) -> bool:
         """Return whether a pass has its arrays where these are."""
         return run.resource is self._resource
+
+    def layout(self, element: Any) -> Layout:
+        """Return the layout that elements with such arrays share."""
+        kinds = kinds_of(element)
+        known = self._layouts.get(kinds)
+        if known is None or not known.is_of(element):  # of another structure
+            known = self._layouts[kinds] = Layout(element)
+        return known
 
     def add_group(self, group: Slab | _Whole) -> None:
         """List what goes together."""
@@ -247,7 +261,7 @@ class _Adder:
         if kept.has(number):
             return True
         if self._layout is None or not self._layout.is_of(element):
-            self._layout = Layout(element)
+            self._layout = kept.layout(element)
         layout = self._layout
         if not 0 < layout.nbytes <= kept.slab_bytes // _FEWEST:
             return self._add_whole(number, element, layout.nbytes)
@@ -291,9 +305,15 @@ class _Adder:
             return Slab(np.empty(row_bytes, np.uint8))
 
     def close(self) -> None:
-        """Give back what the last slab does not use."""
+        """Give back what the last slab does not use.
+
+        A pass may end outside of its allocator: closed early, or garbage-collected.
+        """
         if self._slab is not None:
-            self._slab.trim()
+            with self._kept.allocator():
+                self._slab.trim()
+            if not self._kept.may_drop:
+                self._slab.seal()
         self._slab = None
 
 
