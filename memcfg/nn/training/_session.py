@@ -1413,7 +1413,7 @@ class Session:
                 moved=let_go,
             )
         except ResourceExhaustedError:
-            self._as_drawn = drawn  # nothing has been loaded
+            self._as_drawn = drawn  # no program has been loaded
             raise
         finally:
             initial.clear()  # who keeps an error keeps no values
