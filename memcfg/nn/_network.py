@@ -360,14 +360,20 @@ class Network:
         """
         adding = [node.outputs[0] for node in self.nodes if _adds_loss(node.layer)]
         nodes = calls_to([*ends, *self.losses, *adding])
+        made = {part: c.weight for c in self.computed.values() for part in c.parts}
+        # a layer reads the weight, and not the parts that it is computed from
+        reads = {
+            each.name: made.get(each.name, each)
+            for each in self.weights
+            if each.trainable
+        }
 
         def apart() -> frozenset[str]:
             read = {pair for node in nodes for pair in weights_read(node)}
-            pairs = {(each.layer, each.spec_name): each for each in self.weights}
             return frozenset(
-                each.name
-                for pair, each in pairs.items()
-                if each.trainable and each.regularizer is None and pair not in read
+                name
+                for name, each in reads.items()
+                if each.regularizer is None and (each.layer, each.spec_name) not in read
             )
 
         if apart():  # perhaps of a `call` that reads them in training only

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 
 import numpy as np
 import pytest
@@ -274,3 +275,33 @@ def test_what_is_refused(digits, trained):
             compress(trained, None, **options)
     with pytest.raises(RuntimeError, match="compile"):
         compress(nn.Sequential([nn.Input((64,)), nn.Dense(10)]), train)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda model: mc.compression.prune(model, 0.5),
+        mc.compression.share_weights,
+        mc.compression.quantize,
+    ],
+    ids=["prune", "share_weights", "quantize"],
+)
+def test_training_moves_the_kernels_of_a_model_of_layers(make):
+    model = mc.nn.Sequential(
+        [
+            mc.nn.Input((6,)),
+            mc.nn.Dense(8, activation="relu", kernel_regularizer="l2"),
+            mc.nn.Dense(3),
+        ]
+    )
+    loss = mc.nn.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile(mc.nn.SGD(0.1), loss)
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(size=(32, 6)).astype(np.float32), rng.integers(0, 3, 32)
+    made = make(model)
+    before = made.get_weights()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of weights that no loss depends on
+        made.fit(x, y, epochs=1, batch_size=16, verbose=0)
+    for old, new in zip(before, made.get_weights(), strict=True):
+        assert not np.array_equal(old, new)
