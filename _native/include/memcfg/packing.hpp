@@ -74,15 +74,15 @@ inline void place_more(const Buffers& buffers,
 
 // Places the buffers one after another, as `place_more` does where there is nothing.
 // `occupancy` is made for these buffers.
-inline void place_in_order(const Buffers& buffers,
-                           const Permutation& order,
-                           Fit fit,
-                           Extent ceiling,
-                           Layout& layout,
-                           Occupancy& occupancy,
-                           std::int64_t& work,
-                           std::int64_t most =
-                               std::numeric_limits<std::int64_t>::max()) {
+inline void place_in_order(
+    const Buffers& buffers,
+    const Permutation& order,
+    Fit fit,
+    Extent ceiling,
+    Layout& layout,
+    Occupancy& occupancy,
+    std::int64_t& work,
+    std::int64_t most = std::numeric_limits<std::int64_t>::max()) {
   occupancy.clear();
   layout.offsets.assign(buffers.size(), 0);
   layout.height = 0;
