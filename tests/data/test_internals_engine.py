@@ -22,13 +22,14 @@ from itertools import cycle, islice, pairwise
 
 import numpy as np
 import pytest
-from calls import SOON, Call, data_threads, eventually
+from calls import SOON, Call, data_threads, eventually, traced
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from memcfg import memory
-from memcfg.data import AUTOTUNE, Dataset, Options
+from memcfg.data import AUTOTUNE, Dataset, Options, TensorSpec
+from memcfg.data.elements._slab import Layout, Slab
 from memcfg.data.engine import _producer
 from memcfg.data.engine._autotune import (
     FIRST_DEPTH,
@@ -45,6 +46,7 @@ from memcfg.errors import ResourceExhaustedError
 from memcfg.units import align_up
 
 MIB = 1 << 20
+ROW = np.arange(64, dtype=np.uint8)
 
 
 # Conditions.
@@ -1143,3 +1145,94 @@ def test_passes_over_a_dataset_share_what_they_learn():
             break
     assert data._node.tuned_state["map+batch"]["climber"][0] >= 1
     assert data.batch(2)._node.tuned_state == {}
+
+
+# Slabs, which one thread drops while another fills and trims them.
+
+
+@pytest.fixture
+def slab_pool():
+    pool = memory.Pool(limit=1 << 20)
+    yield pool
+    pool.check()
+
+
+def filled_slab(rows, count):
+    """Return a slab for some rows, its layout and the ones that were added."""
+    layout = Layout(ROW)
+    slab = Slab.made(layout.nbytes, rows)
+    return slab, layout, [slab.add(i, ROW + i, layout) for i in range(count)]
+
+
+@pytest.mark.parametrize("call", ["trim", "add"])
+def test_a_slab_that_is_dropped_at_any_line_of_a_call_holds_nothing(slab_pool, call):
+    number, ended = 0, False
+    while not ended:
+        number += 1
+        with memory.numpy_allocator(slab_pool):
+            slab, layout, rows = filled_slab(8, 3)
+        lines, freed = 0, None
+
+        def trace(frame, event, _, slab=slab, number=number):
+            nonlocal lines, freed
+            if frame.f_code not in (Slab.trim.__code__, Slab.add.__code__):
+                return None
+            lines += event == "line"
+            if lines == number and freed is None:
+                freed = slab.drop()
+            return trace
+
+        held = slab.nbytes
+        assert held == slab_pool.stats().current_bytes == 8 * 64
+        with memory.numpy_allocator(slab_pool), traced(trace):
+            slab.trim() if call == "trim" else slab.add(3, ROW, layout)
+        ended = freed is None
+        if not ended:
+            assert freed in (8 * 64, 3 * 64)  # before it was trimmed, or afterwards
+            assert slab.nbytes == slab.drop() == slab_pool.stats().current_bytes == 0
+            assert [row.read() for row in rows] == [None] * 3
+    assert number > 5
+
+
+def test_elements_of_a_sealed_slab_are_views_that_stay_read_only(slab_pool):
+    element = {"x": np.float32([[1, 2]]), "n": np.int64(3), "t": np.bytes_(b"a\0")}
+    element |= {"none": np.zeros((0, 2)), "at": np.array("2026-12-01", "M8[D]")}
+    layout = Layout(element)
+    with memory.numpy_allocator(slab_pool):
+        slab = Slab.made(layout.nbytes, 4)
+        row = slab.add(0, element, layout)
+        slab.trim()
+        copied = row.read()
+        assert not np.shares_memory(copied["x"], row.read()["x"])
+        slab.seal()
+        given, again = row.read(), row.read()
+    for name, value in element.items():
+        np.testing.assert_array_equal(given[name], value)
+        assert given[name].dtype == np.asarray(value).dtype
+        assert given[name].shape == np.shape(value)
+    for name in ("x", "at"):
+        assert np.shares_memory(given[name], again[name])
+        assert memory.owner_of(given[name]) is slab_pool
+    for name in ("x", "at"):
+        with pytest.raises(ValueError, match="WRITEABLE"):
+            given[name].flags.writeable = True
+    del copied, given, again, value
+    gc.collect()
+    assert slab_pool.stats().current_bytes == slab.nbytes
+
+
+def test_elements_of_one_shape_share_their_layout():
+    def generate():
+        for number in range(200):
+            yield np.zeros((1 + number % 5, 2), np.float32)
+
+    signature = TensorSpec((None, 2), np.float32)
+    gc.collect()
+    before = layouts()
+    dataset = Dataset.from_generator(generate, output_signature=signature).cache()
+    assert len(list(dataset)) == len(list(dataset)) == 200
+    assert layouts() - before == 5
+
+
+def layouts():
+    return sum(type(each) is Layout for each in gc.get_objects())
