@@ -100,11 +100,13 @@ class Link:
         Calls that this rank has ended are not among them. If the group has failed
         already, its error stays.
         """
-        if self.rank in self._failed or self not in _open:
+        if self not in _open:
             return
-        self._failed[self.rank] = dict(self.calls)
         if self.failure is None:
             self.failure = CommunicationError(reason, sorted(ranks))
+        if self.rank in self._failed:  # the others have been told
+            return
+        self._failed[self.rank] = dict(self.calls)
         if not self._closed:  # or the others may have freed what would tell them
             self._tell(
                 reason=str(self.failure)[:_REASON_CHARACTERS],
@@ -132,8 +134,9 @@ class Link:
         wait_while(unheard, min(_MOMENT_SECONDS, self.timeout))
         self._silent = suspects - set(self._missed)
         named_ranks = self._silent or {self.rank}
-        why = reason or late(named_ranks, self.timeout)
-        self.failure = CommunicationError(why, sorted(named_ranks))
+        if self.failure is None:  # another thread may have failed meanwhile
+            why = reason or late(named_ranks, self.timeout)
+            self.failure = CommunicationError(why, sorted(named_ranks))
 
     def lose(self, rank: int, error: Exception) -> NoReturn:
         """Raise CommunicationError as MPI cannot reach a rank."""
