@@ -388,7 +388,11 @@ def _opened(path: str | os.PathLike[str]) -> WeightFile:
     try:
         return WeightFile(path)
     except FormatError as error:
-        more = "; from_onnx reads ONNX" if where.endswith(".onnx") else ""
+        readers = {
+            ".onnx": "; from_onnx reads ONNX",
+            ".mcz": "; memcfg.compression.load reads compressed models",
+        }
+        more = readers.get(os.path.splitext(where)[1], "")
         problem = f"is damaged or holds no model: {error}{more}"
         raise FormatError(f"{where} {problem}") from None
 
