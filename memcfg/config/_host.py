@@ -81,9 +81,9 @@ def set_host_memory_limit(
     -----
     ``MEMCFG_MAX_BYTES`` and ``MEMCFG_MAX_RSS_BYTES`` are the limits from the first
     resource or device on, until this function is called with an argument. A call that
-    raises changes nothing. As with ND4J's ``maxbytes``, no GPU takes more than
-    `tracked`: the limit of its device is lowered, and stays when `tracked` is raised,
-    until `set_memory_limit` raises it.
+    raises changes no limit; models may have given memory back. As with ND4J's
+    ``maxbytes``, no GPU takes more than `tracked`: the limit of its device is lowered,
+    and stays when `tracked` is raised, until `set_memory_limit` raises it.
     """
     total = registry.host_bytes
     given = _read(tracked, total, "tracked"), _read(rss, total, "rss")

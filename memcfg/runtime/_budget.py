@@ -160,8 +160,11 @@ class Budget:
             left = max(limit - self._others - self._left_to_arrays, 0)
         read_ahead = ""
         if self.promised:
-            read_ahead = f", and {format_bytes(self.promised)} for batches read ahead"
-            hint = f"Prefetch fewer batches. {hint}"
+            read_ahead = (
+                f", and {format_bytes(self.promised)} for batches read ahead and "
+                "elements that are shuffled"
+            )
+            hint = f"Prefetch fewer batches, or shuffle fewer elements. {hint}"
         return InfeasiblePlanError(
             f"{self.owner} does not fit: {program or 'its step'} needs too much"
             f"{read_ahead}.",

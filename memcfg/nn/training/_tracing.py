@@ -150,7 +150,7 @@ class ProgramKey(NamedTuple):
         weighted = (f", {count} weights" if count > 1 else ", weighted") * bool(count)
         if any(self.weights):
             weighted += f" {', '.join(map(str, self.weights))}"
-        micro = f", micro-batch of {self.parts}" if self.parts > 1 else ""
+        micro = f", one of {self.parts} micro-batches" if self.parts > 1 else ""
         size = f"batch {self.batch_size}"
         if self.lengths:
             shown = "x".join(map(str, self.lengths))
