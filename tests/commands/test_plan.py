@@ -69,6 +69,12 @@ def test_a_time_limit_ends_the_search(graph, capsys):
     words = ["plan", "--graph", graph, "--limit", str(limit)]
     assert main([*words, "--time-limit", "3600"]) == 0
     assert ", chosen by auto" in capsys.readouterr().out.splitlines()[0]
+    # what cheap methods have is found in any time
+    assert main([*words, "--time-limit", "1e-9"]) == 0
+    assert ", chosen by auto" in capsys.readouterr().out.splitlines()[0]
+    words[-1] = str(look_ahead()(chain(30, reads="both")).peak_bytes)
+    assert main(words) == 0
+    capsys.readouterr()
     status, told = failure(capsys, *words, "--time-limit", "1e-9")
     assert status == 1
     assert "ended before a plan within" in told

@@ -109,13 +109,13 @@ def test_ranks_without_a_launcher_fail_in_the_gate_and_are_skipped_elsewhere(
     where, pytester, monkeypatch
 ):
     cpu = tomllib.loads((ROOT / ".ci" / "gate.toml").read_text())["steps"]["cpu"]
-    assert "MEMCFG_REQUIRE_MPI=1" in cpu["run"]
-    assert "MEMCFG_REQUIRE_MPI\n" in (ROOT / "tox.ini").read_text()
+    assert "REQUIRE_MPI=1" in cpu["run"]
+    assert "REQUIRE_MPI\n" in (ROOT / "tox.ini").read_text()
     monkeypatch.setattr("mpi_runs.LAUNCHER", Path("/nowhere/mpiexec"))
     if where == "in the gate":
-        monkeypatch.setenv("MEMCFG_REQUIRE_MPI", "1")
+        monkeypatch.setenv("REQUIRE_MPI", "1")
     else:
-        monkeypatch.delenv("MEMCFG_REQUIRE_MPI", raising=False)
+        monkeypatch.delenv("REQUIRE_MPI", raising=False)
     pytester.makepyfile(
         """
         from mpi_runs import MpiRun, needs_launcher
@@ -130,7 +130,7 @@ def test_ranks_without_a_launcher_fail_in_the_gate_and_are_skipped_elsewhere(
     result = pytester.runpytest_inprocess("-rs", "-p", "no:cacheprovider")
     if where == "in the gate":
         result.assert_outcomes(failed=1)
-        result.stdout.fnmatch_lines(["*no /nowhere/mpiexec, and MEMCFG_REQUIRE_MPI*"])
+        result.stdout.fnmatch_lines(["*no /nowhere/mpiexec, and REQUIRE_MPI*"])
     else:
         result.assert_outcomes(skipped=1)
         result.stdout.fnmatch_lines(

@@ -24,10 +24,10 @@ _MARK = "TESTED_MPI_RUN"
 def needs_launcher():
     """The mark of tests of several ranks: a skip without MPI, or failures in the gate.
 
-    .ci/gate.toml sets MEMCFG_REQUIRE_MPI, so that no such test is left out there.
+    .ci/gate.toml sets REQUIRE_MPI, so that no such test is left out there.
     """
     return pytest.mark.skipif(
-        not LAUNCHER.exists() and not os.environ.get("MEMCFG_REQUIRE_MPI"),
+        not LAUNCHER.exists() and not os.environ.get("REQUIRE_MPI"),
         reason=f'no {LAUNCHER}: pip install "memcfg[mpi]"',
     )
 
@@ -62,7 +62,7 @@ class MpiRun:
     """A program under way on several ranks; as a context it leaves no process."""
 
     def __init__(self, size, program, folder, *, options=(), thread_level="multiple"):
-        assert LAUNCHER.exists(), f"no {LAUNCHER}, and MEMCFG_REQUIRE_MPI is set"
+        assert LAUNCHER.exists(), f"no {LAUNCHER}, and REQUIRE_MPI is set"
         self.folder = folder
         self._end = time.monotonic() + SECONDS
         self._id = uuid.uuid4().hex
