@@ -99,9 +99,9 @@ class FreeGaps {
   std::set<std::pair<Extent, Extent>> ranked_;  // length, or its class, and offset
 };
 
-// The layout of `place_in_order`, usually in n log n. Pre: `order` is that of kStart or,
-// with `backward`, kEnd: all that was placed and meets a buffer lives when it starts,
-// or when it ends.
+// The layout of `place_in_order`, usually in n log n. Pre: `order` is that of kStart
+// or, with `backward`, kEnd: all that was placed and meets a buffer lives when it
+// starts, or when it ends.
 inline Layout sweep(const Buffers& buffers,
                     const Permutation& order,
                     Fit fit,
