@@ -6,7 +6,6 @@ Use them in a model's call, or pass one as ``activation=`` of a layer.
 from __future__ import annotations
 
 import math
-from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -710,18 +709,20 @@ _BY_OP = {
     for each in map(globals().__getitem__, {*__all__} - _NO_ACTIVATIONS)
     if hasattr(each, "activation")
 }
+_registered: dict[str, Callable[..., Any]] = {}  # functions of ops of programs
 
 
-@cache
 def _of_registered_op(name: str) -> Callable[..., Any]:
     """Return the function of an op that a program has registered."""
+    if name not in _registered:
 
-    def function(x: Any) -> Any:
-        return Activation(name)(x)
+        def function(x: Any) -> Any:
+            return Activation(name)(x)
 
-    function.__name__ = function.__qualname__ = name
-    function.activation = name  # type: ignore[attr-defined]
-    return operation(function)
+        function.__name__ = function.__qualname__ = name
+        function.activation = name  # type: ignore[attr-defined]
+        _registered.setdefault(name, operation(function))
+    return _registered[name]
 
 
 def _function_of(op: Any) -> Callable[..., Any]:
@@ -729,7 +730,7 @@ def _function_of(op: Any) -> Callable[..., Any]:
     if op is not None and not isinstance(op, str):
         result: Callable[..., Any] = op
         return result
-    return _BY_OP[op] if op in _BY_OP else _of_registered_op(op)
+    return _BY_OP[op] if op in _BY_OP else _of_registered_op(str(op))
 
 
 ActivationOf.function_of = _function_of
