@@ -197,7 +197,8 @@ def measured(contender: str, name: str, repeats: int, cache: Path) -> dict[str, 
                 "TORCHINDUCTOR_CACHE_DIR": str(cache / kept),
                 "MEMCFG_ALGORITHM_CACHE": "none",
             }
-            environment.pop("PYTHONDONTWRITEBYTECODE", None)  # installed, it is there
+            # An installed library has bytecode, which the first process writes here.
+            environment.pop("PYTHONDONTWRITEBYTECODE", None)
             done = subprocess.run(
                 words, env=environment, stdout=subprocess.PIPE, text=True, check=True
             )

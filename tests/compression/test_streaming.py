@@ -10,6 +10,7 @@ import sys
 import numpy as np
 import pytest
 from machine import get_num_threads, set_num_threads
+from older_processors import check_with_avx2
 
 import memcfg as mc
 from memcfg import compression, config, models, nn
@@ -121,16 +122,7 @@ def test_several_threads_have_the_same_bits(build):
 
 def test_several_threads_have_the_same_bits_with_avx2():
     """Where oneDNN may divide a sum among threads."""
-    name = f"{__file__}::{test_several_threads_have_the_same_bits.__name__}"
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name],
-        env=os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout
-    assert "4 passed" in run.stdout
+    check_with_avx2(test_several_threads_have_the_same_bits, 4)
 
 
 @pytest.mark.parametrize("build", [dense, convolutions])

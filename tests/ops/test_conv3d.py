@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 import pytest
 from family_cases import case, normal, window
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernels import run_kernel
+from older_processors import check_with_avx2
 
 from memcfg import ops
 from memcfg.errors import GraphError
@@ -63,16 +60,7 @@ def test_kernels_compute_what_ops_mean(drawn):
 
 def test_they_do_with_avx2():
     """Where no primitive is for gradients of kernels, they are made plane by plane."""
-    name = f"{__file__}::{test_kernels_compute_what_ops_mean.__name__}"
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name],
-        env=os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout
-    assert "1 passed" in run.stdout
+    check_with_avx2(test_kernels_compute_what_ops_mean, 1)
 
 
 @pytest.mark.parametrize(

@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
-
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from kernels import onednn, run_kernel
 from machine import get_num_threads, set_num_threads
+from older_processors import HAS_ONLY_AVX2, check_with_avx2
 
-ONLY_AVX2 = os.environ.get("ONEDNN_MAX_CPU_ISA") == "AVX2"
 KINDS = {
     "dense": (False, False, False),
     "dense_bias": (True, False, False),
@@ -63,7 +59,7 @@ def test_sums_are_chains_of_parts_that_the_steps_give(
         (found,) = run_kernel(kind, inputs, [(1, units)], pairs=pairs)
     finally:
         set_num_threads(before)
-    if ONLY_AVX2:
+    if HAS_ONLY_AVX2:
         np.testing.assert_array_equal(found, wanted)
     else:  # oneDNN has blocks, and may round a product and its sum once
         np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-4)
@@ -71,13 +67,4 @@ def test_sums_are_chains_of_parts_that_the_steps_give(
 
 def test_they_are_with_avx2():
     onednn()  # or a skip
-    name = f"{__file__}::{test_sums_are_chains_of_parts_that_the_steps_give.__name__}"
-    run = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", name],
-        env=os.environ | {"ONEDNN_MAX_CPU_ISA": "AVX2"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stdout
-    assert "1 passed" in run.stdout
+    check_with_avx2(test_sums_are_chains_of_parts_that_the_steps_give, 1)
