@@ -1123,6 +1123,7 @@ class Model(FixedAttributes, Configured):
         The plan for known batch sizes leaves room for these blocks. If no size is
         known, as after a `map` of batches, the first batches are read before planning.
         """
+        self._lock.require_no_session(self._trained_elsewhere())
         self._compiled("fit")
         given = check_callbacks(callbacks)
         first = integer(initial_epoch, "initial_epoch", 0)
