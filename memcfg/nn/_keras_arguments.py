@@ -11,6 +11,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeVar
 
 from memcfg._missing import nearest
+from memcfg._traceback_filter import shorten
 from memcfg.nn._argument_checks import limit_elsewhere
 
 if TYPE_CHECKING:
@@ -156,6 +157,30 @@ def _nearest(name: str, known: Iterable[str]) -> str | None:
     return nearest(name, [each for each in known if each != "self"])
 
 
+def _checked(
+    signature: inspect.Signature, what: str, args: Any, options: dict[str, Any]
+) -> dict[str, Any]:
+    """Return the arguments by name that a call takes; TypeError for others."""
+    known = signature.parameters
+    if known.keys() >= options.keys():
+        try:
+            signature.bind(*args, **options)
+        except TypeError as error:
+            raise TypeError(f"{what}(): {error}") from None
+        return options
+    left = taken(what, known, options)
+    for name in left:
+        if name not in known:
+            near = _nearest(name, known)
+            hint = f": did you mean {near!r}?" if near else ""
+            if name in _LIMITS and what.startswith("Model."):
+                hint = f": {limit_elsewhere(left[name])}"
+            raise TypeError(
+                f"{what}() got an unexpected keyword argument {name!r}{hint}"
+            )
+    return left
+
+
 def takes_arguments(function: Callable[P, R]) -> Callable[P, R]:
     """Make a function or constructor explain unsupported arguments of Keras."""
     signature = inspect.signature(function)
@@ -168,24 +193,13 @@ def takes_arguments(function: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(function)
     def call(*args: P.args, **options: P.kwargs) -> R:
-        what = type(args[0]).__name__ if is_private else owner
-        if not known.issuperset(options):
-            left = taken(what, known, options)
-            for name in left:
-                if name not in known:
-                    near = _nearest(name, parameters)
-                    hint = f": did you mean {near!r}?" if near else ""
-                    if name in _LIMITS and what.startswith("Model."):
-                        hint = f": {limit_elsewhere(left[name])}"
-                    raise TypeError(
-                        f"{what}() got an unexpected keyword argument {name!r}{hint}"
-                    )
-            return function(*args, **left)
-        if is_private:
-            try:
-                signature.bind(*args, **options)
-            except TypeError as error:
-                raise TypeError(f"{what}(): {error}") from None
-        return function(*args, **options)
+        try:
+            if is_private or not known.issuperset(options):
+                what = type(args[0]).__name__ if is_private else owner
+                return function(*args, **_checked(signature, what, args, options))
+            return function(*args, **options)
+        except Exception as error:
+            shorten(error)
+            raise
 
     return call

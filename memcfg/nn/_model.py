@@ -91,6 +91,7 @@ from memcfg.nn.inputs._reading import (
     source_of,
     with_first_targets,
 )
+from memcfg.nn.inputs._run_limits import limited, max_epochs
 from memcfg.nn.inputs._samples import SampleShapes, Wanted, columns, samples
 from memcfg.nn.layers._layer import (
     Input,
@@ -1127,7 +1128,7 @@ class Model(FixedAttributes, Configured):
         self._compiled("fit")
         given = check_callbacks(callbacks)
         first = integer(initial_epoch, "initial_epoch", 0)
-        last = integer(epochs, "epochs")
+        last = limited(integer(epochs, "epochs"), max_epochs(), "epochs")
         shown, guard = check_verbose(verbose), check_on_nan(on_nan)
         steps = _count(steps_per_epoch, "steps_per_epoch")
         held_steps = _count(validation_steps, "validation_steps")
@@ -1182,14 +1183,13 @@ class Model(FixedAttributes, Configured):
                     iterator = any(map(_is_iterator, (x, validation_data)))
                     raise _Refused(error, iterator=iterator) from None
                 network = self._network  # None for steps of a model without `call`
-                frozen = self._compiled("fit").frozen
-                if network is not None and frozen != network.frozen():
+                compiled = self._compiled("fit")
+                if network is not None and compiled.frozen != network.frozen():
                     warnings.warn(
                         f"trainable was set since {self.name!r} was compiled, and is "
                         "looked at by compile: compile it again",
                         stacklevel=outside(),
                     )
-                result = self._compiled("fit")
                 history = History()
                 params = {
                     "verbose": shown,
@@ -1200,7 +1200,7 @@ class Model(FixedAttributes, Configured):
                 with gc.while_fitting():
                     return self._trainer.fit(
                         session,
-                        result,
+                        compiled,
                         feed,
                         held_feed,
                         numbers,

@@ -8,6 +8,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NoReturn
 
 from memcfg._missing import refuse
+from memcfg._traceback_filter import (
+    disable_traceback_filtering,
+    enable_traceback_filtering,
+    is_traceback_filtering_enabled,
+)
 from memcfg.config import dtype_policy, set_dtype_policy
 from memcfg.nn.backend import (
     backend,
@@ -18,6 +23,17 @@ from memcfg.nn.backend import (
     set_floatx,
     set_image_data_format,
 )
+from memcfg.nn.inputs._run_limits import (
+    max_epochs,
+    max_steps_per_epoch,
+    set_max_epochs,
+    set_max_steps_per_epoch,
+)
+from memcfg.nn.layers._flash_setting import (
+    disable_flash_attention,
+    enable_flash_attention,
+    is_flash_attention_enabled,
+)
 from memcfg.nn.training.progress._progress import (
     disable_interactive_logging,
     enable_interactive_logging,
@@ -26,55 +42,60 @@ from memcfg.nn.training.progress._progress import (
 
 __all__ = [
     "backend",
+    "disable_flash_attention",
     "disable_interactive_logging",
     "disable_traceback_filtering",
     "dtype_policy",
+    "enable_flash_attention",
     "enable_interactive_logging",
+    "enable_traceback_filtering",
     "epsilon",
     "floatx",
     "image_data_format",
+    "is_flash_attention_enabled",
     "is_interactive_logging_enabled",
     "is_nnx_enabled",
     "is_traceback_filtering_enabled",
+    "max_epochs",
+    "max_steps_per_epoch",
+    "set_backend",
     "set_dtype_policy",
     "set_epsilon",
     "set_floatx",
     "set_image_data_format",
+    "set_max_epochs",
+    "set_max_steps_per_epoch",
 ]
 
 _REASONS = {
-    "set_backend": "there is one backend",
     "enable_unsafe_deserialization": "nothing in a file is executed",
-    "max_epochs": "pass epochs to fit",
-    "max_steps_per_epoch": "pass steps_per_epoch to fit",
-    "set_max_epochs": "pass epochs to fit",
-    "set_max_steps_per_epoch": "pass steps_per_epoch to fit",
 }
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
     def __getattr__(name: str) -> NoReturn:
         why = _REASONS.get(name)
-        if why is None and "flash" in name:
-            why = "attention is always computed in the same way"
-        if why is None and "traceback" in name:
-            why = "errors have their whole traceback"
         refuse(__name__, name, "" if why is None else f": {why}")
 
 
-def disable_traceback_filtering() -> None:
-    """Do nothing: errors have their whole traceback."""
+def set_backend(backend: str) -> None:
+    """Accept the name of what computes, and no other.
 
+    Parameters
+    ----------
+    backend : str
+        ``"memcfg"``.
 
-def is_traceback_filtering_enabled() -> bool:
-    """Return False, since errors have their whole traceback.
-
-    Returns
-    -------
-    bool
-        False.
+    Raises
+    ------
+    ValueError
+        For any other name.
     """
-    return False
+    if backend != "memcfg":
+        raise ValueError(
+            f"memcfg computes itself, and has no backend {backend!r}: Keras has, whose "
+            "models train within a limit by memcfg.torch.budget"
+        )
 
 
 def is_nnx_enabled() -> bool:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import copy
 import pickle
+import subprocess
+import sys
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
@@ -89,8 +91,11 @@ def test_settings_are_those_that_compute():
         ):
             with pytest.raises(ValueError, match=told):
                 call(value)
-    nn.config.disable_traceback_filtering()
-    assert not nn.config.is_traceback_filtering_enabled()
+    nn.config.set_backend("memcfg")
+    with pytest.raises(
+        ValueError, match=r"no backend 'torch': .* memcfg\.torch\.budget"
+    ):
+        nn.config.set_backend("torch")
     assert not nn.config.is_nnx_enabled()
     assert nn.backend.is_float_dtype("bfloat16")
     assert not nn.backend.is_float_dtype(np.int8)
@@ -114,9 +119,7 @@ def test_settings_are_those_that_compute():
     [
         ("backend", "mean", "nn.ops"),
         ("backend", "get_value", "numpy"),
-        ("config", "set_backend", "one backend"),
-        ("config", "enable_flash_attention", "same way"),
-        ("config", "enable_traceback_filtering", "whole traceback"),
+        ("config", "enable_unsafe_deserialization", "nothing in a file is executed"),
         ("config", "flotx", "did you mean 'floatx'"),
         ("dtype_policies", "QuantizedDTypePolicy", "float32"),
         ("mixed_precision", "LossScaleOptimizer", "inner optimizer"),
@@ -289,3 +292,154 @@ def test_there_are_no_policies_of_ones_own():
         assert read.name == "mixed_bfloat16"
     with pytest.raises(TypeError, match="custom_objects must be None"):
         nn.dtype_policies.deserialize(config, custom_objects={"Mine": object})
+
+
+@pytest.fixture
+def _limits():
+    yield
+    nn.config.set_max_epochs(None)
+    nn.config.set_max_steps_per_epoch(None)
+
+
+class Steps(nn.callbacks.Callback):
+    """Counts the steps of each epoch, validation and prediction."""
+
+    def __init__(self):
+        super().__init__()
+        self.counts = []
+
+    def on_epoch_begin(self, epoch, logs=None):
+        self.counts.append(["epoch", 0])
+
+    def on_test_begin(self, logs=None):
+        self.counts.append(["test", 0])
+
+    def on_predict_begin(self, logs=None):
+        self.counts.append(["predict", 0])
+
+    def on_train_batch_end(self, batch, logs=None):
+        self.counts[-1][1] += 1
+
+    on_test_batch_end = on_predict_batch_end = on_train_batch_end
+
+
+@pytest.mark.usefixtures("_limits")
+@pytest.mark.parametrize("stream", [False, True])
+def test_limits_of_epochs_and_steps(stream, monkeypatch):
+    model = nn.Sequential([nn.Input((2,)), nn.Dense(1)])
+    model.compile("sgd", "mse")
+    x, y = np.ones((12, 2), np.float32), np.ones((12, 1), np.float32)
+    data = mc.data.Dataset.from_tensor_slices((x, y)).batch(2)
+    given = {"x": data} if stream else {"x": x, "y": y, "batch_size": 2}
+    nn.config.set_max_steps_per_epoch(4)
+    nn.config.set_max_epochs(2)
+    assert (nn.config.max_epochs(), nn.config.max_steps_per_epoch()) == (2, 4)
+    seen = Steps()
+    with pytest.warns(
+        UserWarning, match=r"epochs is 2 and not 5: nn\.config\.set_max_ep"
+    ):
+        model.fit(**given, epochs=5, validation_data=data, verbose=0, callbacks=seen)
+    assert seen.counts == [["epoch", 4], ["test", 4]] * 2
+    seen = Steps()
+    model.fit(**given, steps_per_epoch=3, epochs=2, verbose=0, callbacks=seen)
+    assert seen.counts == [["epoch", 3]] * 2
+    with pytest.warns(UserWarning, match="steps_per_epoch is 4 and not 5"):
+        model.fit(**given, steps_per_epoch=5, verbose=0)
+    seen = Steps()
+    model.evaluate(**given, verbose=0, callbacks=seen)
+    given.pop("y", None)
+    assert len(model.predict(**given, verbose=0, callbacks=seen)) == 8
+    assert seen.counts == [["test", 4], ["predict", 4]]
+    endless, seen = data.repeat(), Steps()
+    model.fit(endless, verbose=0, callbacks=seen)
+    assert seen.counts == [["epoch", 4]]
+    nn.config.set_max_steps_per_epoch(9)
+    model.fit(data, verbose=0, callbacks=seen)
+    assert seen.counts[1:] == [["epoch", 6]]  # all that there is, without a warning
+    model.close()
+
+
+def test_limits_come_from_the_environment():
+    script = """
+import os
+os.environ |= {"KERAS_MAX_EPOCHS": "3", "KERAS_MAX_STEPS_PER_EPOCH": "few"}
+from memcfg.nn import config
+print(config.max_epochs())
+config.set_max_epochs(None)
+print(config.max_epochs())
+try:
+    config.max_steps_per_epoch()
+except ValueError as error:
+    print(error)
+"""
+    run = [sys.executable, "-c", script]
+    done = subprocess.run(run, capture_output=True, text=True, check=True)
+    first, second, told = done.stdout.splitlines()
+    assert (first, second) == ("3", "None")
+    assert told == (
+        "the environment's KERAS_MAX_STEPS_PER_EPOCH must be a positive integer, got "
+        "'few'"
+    )
+    for wrong, error in ((0, ValueError), (1.5, TypeError)):
+        with pytest.raises(error, match="max_epochs"):
+            nn.config.set_max_epochs(wrong)
+
+
+def frames(call):
+    """Return the files of the frames of the error that a call raises."""
+    with pytest.raises(ValueError, match=r"\w") as raised:
+        call()
+    return [str(frame.path) for frame in raised.traceback]
+
+
+class Broken(nn.Layer):
+    def call(self, x):
+        if x.shape[-1] == 3:
+            raise ValueError("three")
+        return x
+
+
+def test_tracebacks_leave_out_the_library():
+    model = nn.Sequential([nn.Input((2,)), nn.Dense(1)])
+    model.compile("sgd", "mse")
+    calls = (
+        lambda: model.fit(np.ones((2, 3), np.float32), np.ones((2, 1)), verbose=0),
+        lambda: nn.Dense(-1),
+        lambda: nn.Conv2D(2, 3)(nn.Input((4,))),
+        lambda: Broken()(nn.Input((3,))),
+    )
+    assert not nn.config.is_traceback_filtering_enabled()
+    assert all(any("memcfg/nn" in each for each in frames(call)) for call in calls)
+    nn.config.enable_traceback_filtering()
+    try:
+        assert nn.config.is_traceback_filtering_enabled()
+        found = [frames(call) for call in calls]
+        assert not any("memcfg/nn" in each for several in found for each in several)
+        assert [each.count(__file__) for each in found] == [2, 2, 2, 3]
+    finally:
+        nn.config.disable_traceback_filtering()
+    assert any("memcfg/nn" in each for each in frames(calls[0]))
+
+
+def test_flash_attention_by_default():
+    def scores(**options):
+        start = nn.Input((8, 4))
+        layer = nn.MultiHeadAttention(2, 4, **options)
+        model = nn.Model(start, layer(start, start))
+        model.compile("sgd", "mse")
+        shapes = [each.shape for each in model.graph(2).tensors]
+        return sum(tuple(shape) == (2, 2, 8, 8) for shape in shapes), layer
+
+    assert nn.config.is_flash_attention_enabled() is None
+    none, _ = scores()
+    nn.config.disable_flash_attention()
+    try:
+        assert nn.config.is_flash_attention_enabled() is False
+        some, layer = scores()
+        assert layer.get_config()["flash_attention"] is False
+        assert scores(flash_attention=True)[0] == none
+    finally:
+        nn.config.enable_flash_attention()
+    assert nn.config.is_flash_attention_enabled() is None
+    assert (none, scores()[0]) == (0, 0)
+    assert some > 0

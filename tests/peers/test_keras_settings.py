@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import warnings
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -110,3 +111,22 @@ def test_orders_of_tables(name, tmp_path, monkeypatch):
         )
         for a, b in zip([*one[0], *one[1]], [*other[0], *other[1]], strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+def test_limits_of_runs():
+    x, y = np.ones((20, 2), np.float32), np.ones((20, 1), np.float32)
+    counts = []
+    for each in BOTH:
+        assert each.config.max_epochs() is each.config.max_steps_per_epoch() is None
+        model = each.Sequential([each.Input((2,)), each.layers.Dense(1)])
+        model.compile("sgd", "mse")
+        each.config.set_max_epochs(2)
+        each.config.set_max_steps_per_epoch(4)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            history = model.fit(x, y, batch_size=2, epochs=3, verbose=0)
+            rows = len(model.predict(x, batch_size=2, verbose=0))
+        counts.append((len(history.epoch), int(model.optimizer.iterations), rows))
+        each.config.set_max_epochs(None)
+        each.config.set_max_steps_per_epoch(None)
+    assert counts[0] == counts[1] == (2, 8, 8)

@@ -32,6 +32,7 @@ LAYERS = [
         "_frames",
         "_missing",
         "_terminal",
+        "_traceback_filter",
         "_version",
     },
     # Errors speak of sizes, so they stand on units; checks, of names that are near.

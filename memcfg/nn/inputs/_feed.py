@@ -6,6 +6,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 from memcfg._caller import outside
+from memcfg.nn.inputs._run_limits import limited, max_steps_per_epoch
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -32,7 +33,12 @@ class Feed:
     ) -> None:
         self.source = source
         self._anew = anew and source.restartable
+        most = max_steps_per_epoch()
+        if steps is not None:
+            steps = limited(steps, most, "steps_per_epoch")
         self._steps = steps
+        # Without a number of steps, an epoch is a pass, or its beginning.
+        self._most = most if steps is None else steps
         self._name = name
         self._wanted = (1 if self._anew else epochs) * (self._steps or 0)
         self._counted: int | None = None  # batches of a completed pass
@@ -47,16 +53,19 @@ class Feed:
         """The number of batches in an epoch, or None if it is unknown."""
         if self._steps is not None:
             return self._steps
-        return self._counted if self.source.steps is None else self.source.steps
+        known = self._counted if self.source.steps is None else self.source.steps
+        if known is None or self._most is None:
+            return known
+        return min(known, self._most)
 
     def epoch(self) -> Iterator[Batch]:
         """Yield the batches of an epoch."""
         count = 0
         batch = self._first()
-        while batch is not None and count != self._steps:
+        while batch is not None and count != self._most:
             count += 1
             yield batch
-            if count != self._steps and self._pass is not None:
+            if count != self._most and self._pass is not None:
                 batch = next(self._pass, None)
         self._from_pass += count
         self._taken = count if self._anew else self._taken + count
@@ -111,7 +120,7 @@ class Feed:
             )
 
     def _check(self, epochs: int) -> None:
-        if self._steps is None and self.source.endless:
+        if self._most is None and self.source.endless:
             raise ValueError(f"the data has no end: say {self._name}")
         if self._steps is None and epochs > 1 and not self.source.restartable:
             raise ValueError(

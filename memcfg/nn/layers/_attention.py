@@ -12,6 +12,7 @@ from memcfg.nn._argument_checks import integer, unit_interval
 from memcfg.nn._random import derive_seed, fixed_seed
 from memcfg.nn.initializers import get_initializer
 from memcfg.nn.layers._einsum import for_units
+from memcfg.nn.layers._flash_setting import flash_or_default
 from memcfg.nn.layers._layer import (
     Layer,
     Scope,
@@ -419,7 +420,8 @@ class MultiHeadAttention(_Attending, Layer):
         Not supported; attention is over all steps.
     flash_attention : bool, optional
         Whether to compute the scores in blocks, forward and backward, without storing
-        all of them (Dao et al.). By default True, unless the scores are returned.
+        all of them (Dao et al.). By default True, unless the scores are returned or
+        `nn.config.disable_flash_attention` was called.
     kernel_initializer : str or Initializer, default "glorot_uniform"
         The initializer of the kernels of the projections, of shape ``(features, heads,
         dim)``, and of the output, of shape ``(heads, value_dim, features)``.
@@ -511,9 +513,7 @@ class MultiHeadAttention(_Attending, Layer):
         self.kernel_initializer = get_initializer(kernel_initializer)
         self.bias_initializer = get_initializer(bias_initializer)
         super().__init__(dropout, seed, name)
-        self.flash_attention = (
-            None if flash_attention is None else bool(flash_attention)
-        )
+        self.flash_attention = flash_or_default(flash_attention)
         for argument, value in (
             ("kernel_regularizer", kernel_regularizer),
             ("bias_regularizer", bias_regularizer),
@@ -832,9 +832,7 @@ class GroupQueryAttention(_Attending, Layer):
         self.kernel_initializer = get_initializer(kernel_initializer)
         self.bias_initializer = get_initializer(bias_initializer)
         super().__init__(dropout, seed, name)
-        self.flash_attention = (
-            None if flash_attention is None else bool(flash_attention)
-        )
+        self.flash_attention = flash_or_default(flash_attention)
         for argument, value in (
             ("kernel_regularizer", kernel_regularizer),
             ("bias_regularizer", bias_regularizer),

@@ -22,6 +22,7 @@ import numpy as np
 
 from memcfg._cached import cached_property
 from memcfg._caller import line_outside
+from memcfg._traceback_filter import shorten
 from memcfg.config._dtype_policy import as_policy, dtype_policy
 from memcfg.errors import GraphError
 from memcfg.graph import Builder
@@ -1004,6 +1005,14 @@ class _LayerType(type):
         return result.replace(parameters=own)
 
     def __call__(cls, *args: Any, **options: Any) -> Any:
+        try:
+            return cls._made(args, options)
+        except Exception as error:
+            shorten(error)
+            raise
+
+    def _made(cls, args: Any, options: dict[str, Any]) -> Any:
+        """Return a layer; what all layers take is set after it was initialised."""
         accepted = inspect.signature(cls).parameters
         args, first = cls._without_format(args, options, list(accepted))
         common = ("input_shape", "input_dim", "trainable", "dtype")
@@ -1828,12 +1837,16 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
         if more and len(more) <= len(self._after_inputs):
             options = dict(zip(self._after_inputs, more, strict=False)) | options
             more = ()
-        if are_arrays(inputs, more, options):
-            given = (inputs, *more)
-            return Variable.functions.at_once(self, given, options)
-        if type(self).trace is Layer.trace:
-            return self._join(inputs, *more, **options)
-        return self._connect(inputs, *more, **options)
+        try:
+            if are_arrays(inputs, more, options):
+                given = (inputs, *more)
+                return Variable.functions.at_once(self, given, options)
+            if type(self).trace is Layer.trace:
+                return self._join(inputs, *more, **options)
+            return self._connect(inputs, *more, **options)
+        except Exception as error:
+            shorten(error)
+            raise
 
     @of_any_length
     def _connect(self, inputs: Any, *more: Any, **options: Any) -> Any:
