@@ -57,10 +57,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             ),
         },
         "layers": {
-            "MaxNumBoundingBoxes": (
-                "layers of images take images, labels and masks, and no boxes: use "
-                "memcfg.data.Dataset.map"
-            ),
             "FlaxLayer JaxLayer TFSMLayer TorchModuleWrapper": (
                 "memcfg cannot trace layers of other frameworks: write the layer with "
                 "nn.ops, and set its weights"
@@ -78,9 +74,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
         },
         "utils": {
             "legacy": "use the functions of this module",
-            "bounding_boxes": (
-                "layers of images take images, labels and masks, and no boxes"
-            ),
         },
         "ops": {
             "jvp": (

@@ -161,6 +161,7 @@ ON_ARRAYS = {
     "CutMix",
     "Equalization",
     "InputLayer",
+    "MaxNumBoundingBoxes",
     "MelSpectrogram",
     "MixUp",
     "RandAugment",

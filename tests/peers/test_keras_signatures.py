@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import os
+from operator import attrgetter
 from pathlib import Path
 
 import pytest
@@ -17,7 +18,7 @@ keras = pytest.importorskip("keras", reason="needs Keras: tox run -e parity")
 pytestmark = pytest.mark.parity
 ROOMS = (
     *("layers", "losses", "metrics", "optimizers", "callbacks", "initializers"),
-    *("regularizers", "utils"),
+    *("regularizers", "utils", "utils.bounding_boxes"),
 )
 OWN = {"Optimizer"}  # whose base class is no user's to make
 
@@ -44,7 +45,7 @@ def test_the_public_names_that_are_counted_are_keras_s():
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_positions(room):
-    theirs, ours = getattr(keras, room), getattr(mc.nn, room)
+    theirs, ours = (attrgetter(room)(each) for each in (keras, mc.nn))
     for name in set(ours.__all__) & set(dir(theirs)) - OWN:
         if not callable(getattr(theirs, name)):
             continue

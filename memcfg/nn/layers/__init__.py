@@ -178,6 +178,7 @@ from memcfg.nn.layers.images._histograms import (
     ContrastLimitedAdaptiveHistogramEqualization,
     Equalization,
 )
+from memcfg.nn.layers.images._max_num_boxes import MaxNumBoundingBoxes
 from memcfg.nn.layers.images._random_affine import (
     RandomRotation,
     RandomShear,
@@ -297,6 +298,7 @@ __all__ = [
     "LeakyReLU",
     "LocalResponseNormalization",
     "Masking",
+    "MaxNumBoundingBoxes",
     "MaxPool1D",
     "MaxPool2D",
     "MaxPool3D",

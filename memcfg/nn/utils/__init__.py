@@ -47,6 +47,7 @@ from memcfg.nn.training.progress._progress import (
     enable_interactive_logging,
     is_interactive_logging_enabled,
 )
+from memcfg.nn.utils import bounding_boxes as bounding_boxes
 
 if TYPE_CHECKING:
     from collections import abc
