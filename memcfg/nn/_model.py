@@ -54,6 +54,7 @@ from memcfg.nn._keras_arguments import takes_arguments
 from memcfg.nn._nested import Nested, Symbolic, symbolic
 from memcfg.nn._nesting import Structure, holds_numbers, is_array, is_part, taken_apart
 from memcfg.nn._network import Network, from_inner, summary_text, weights_of
+from memcfg.nn._random import SeedMark, seeds_of_refused
 from memcfg.nn._saving import save
 from memcfg.nn._weight_files import (
     check_file_name,
@@ -211,14 +212,25 @@ def or_another_model(method: Callable[P, History]) -> Callable[P, History]:
     @wraps(method)
     def call(*args: P.args, **kwargs: P.kwargs) -> History:
         model: Any = args[0]
+        seeds, was_built = SeedMark(), model.built
+
+        def undo() -> None:
+            with model._lock.turn():
+                session = model._session
+                if not (was_built or session is None or session.known_values()):
+                    model._unbuild()
+            seeds.restore()
+
         try:
             return method(*args, **kwargs)
         except _Refused as refused:
             refusal, iterator = refused.error, refused.iterator
         make, rest = model._config.on_oom.behind()
         if make is None:
+            undo()
             raise refusal
         if iterator:
+            undo()
             raise refusal.with_hint(
                 "No other model is trained, since batches of the iterator were read. "
                 "Pass data that can be read again, such as a memcfg.data.Dataset."
@@ -228,6 +240,7 @@ def or_another_model(method: Callable[P, History]) -> Callable[P, History]:
             try:
                 other, name = model._of_smaller_images(rest)
             except ImagesError as error:
+                undo()
                 reason = f"Smaller images cannot be used: {error}."
                 raise refusal.with_hint(reason) from None
         else:
@@ -1149,8 +1162,10 @@ class Model(FixedAttributes, Configured):
             steps=steps,
             held_steps=held_steps,
         )
-        x = self._adapt_to(x, y, partial(sources, x, None, epochs_before=first))
-        with self._lock.session(self._trained_elsewhere()):
+        with ExitStack() as stack:
+            keep_seeds = stack.enter_context(seeds_of_refused(_Refused))
+            x = self._adapt_to(x, y, partial(sources, x, None, epochs_before=first))
+            stack.enter_context(self._lock.session(self._trained_elsewhere()))
             self._trainer.stop_training = False
             self._compiled("fit")
             resumed = [each.resumed_epoch() for each in given]
@@ -1182,21 +1197,15 @@ class Model(FixedAttributes, Configured):
                 except InfeasiblePlanError as error:
                     iterator = any(map(_is_iterator, (x, validation_data)))
                     raise _Refused(error, iterator=iterator) from None
-                network = self._network  # None for steps of a model without `call`
+                self._warn_of_frozen()
                 compiled = self._compiled("fit")
-                if network is not None and compiled.frozen != network.frozen():
-                    warnings.warn(
-                        f"trainable was set since {self.name!r} was compiled, and is "
-                        "looked at by compile: compile it again",
-                        stacklevel=outside(),
-                    )
                 history = History()
-                params = {
-                    "verbose": shown,
-                    "epochs": numbers.stop,
-                    "steps": feed.steps,
-                }
-                listeners = CallbackList([*given, history], self, params)
+                listeners = CallbackList(
+                    [*given, history],
+                    self,
+                    {"verbose": shown, "epochs": numbers.stop, "steps": feed.steps},
+                )
+                keep_seeds()
                 with gc.while_fitting():
                     return self._trainer.fit(
                         session,
@@ -3167,7 +3176,11 @@ class Model(FixedAttributes, Configured):
                 raise advised from None
             return session
 
-        return self._built_for(first.sample_shapes, load)
+        # Another model, which `fit` may train instead, is made of the built one.
+        config = self._config
+        another = config is not None and config.on_oom.behind()[0] is not None
+        passing = [InfeasiblePlanError] * (kind == "train" and another)
+        return self._built_for(first.sample_shapes, load, *passing)
 
     def _checked(self, x: Any) -> list[Array]:
         """Return an array for each input, with the checks of `predict_on_batch`."""
@@ -3230,17 +3243,25 @@ class Model(FixedAttributes, Configured):
 
         return self._built_for(given.sample_shapes, load)
 
-    def _built_for(self, given: SampleShapes | None, use: Callable[[], R]) -> R:
-        """Call `use` on the built model; undo a new build if `use` raises."""
-        with self._lock.turn():
+    def _built_for(
+        self,
+        given: SampleShapes | None,
+        use: Callable[[], R],
+        *passing: type[BaseException],
+    ) -> R:
+        """Call `use` on the built model; undo a new build if `use` raises.
+
+        The model stays built after errors that are `passing`.
+        """
+        with self._lock.turn(), seeds_of_refused(*passing):
             fresh = not self.built and given is not None
             if fresh and given is not None:
                 self._build(*given)
                 self._from_data = True
             try:
                 return use()
-            except BaseException:
-                if fresh:
+            except BaseException as error:
+                if fresh and not isinstance(error, passing):
                     self._unbuild()
                 raise
 
@@ -3268,6 +3289,17 @@ class Model(FixedAttributes, Configured):
             with self._lock.step():
                 self._lock.require_no_session(self._trained_elsewhere())
                 self._build(opened, structure)
+
+    def _warn_of_frozen(self) -> None:
+        """Warn if `trainable` was set since `compile`."""
+        network = self._network  # None for steps of a model without `call`
+        frozen = self._compiled("fit").frozen
+        if network is not None and frozen != network.frozen():
+            warnings.warn(
+                f"trainable was set since {self.name!r} was compiled, and is looked at "
+                "by compile: compile it again",
+                stacklevel=outside(),
+            )
 
     def _fit_sources(
         self,

@@ -16,13 +16,23 @@ import numpy as np
 from memcfg.nn._argument_checks import integer
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
-__all__ = ["derive_seed", "fixed_seed", "next_seed", "same_seeds", "set_random_seed"]
+__all__ = [
+    "SeedMark",
+    "derive_seed",
+    "fixed_seed",
+    "next_seed",
+    "same_seeds",
+    "seeds_of_refused",
+    "set_random_seed",
+]
 
 _SEED_MASK = 2**63 - 1
 _lock = threading.RLock()  # held across a fork, as is the generator's own lock
 _source = np.random.default_rng()
+_draws = 0  # seeds drawn by all threads
+_own = threading.local()  # `draws`: those of each thread
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(
         before=_lock.acquire,
@@ -72,8 +82,49 @@ def fixed_seed(seed: int | None) -> int | None:
 
 def next_seed() -> int:
     """Draw the next seed of the process."""
+    global _draws
     with _lock:
+        _draws += 1
+        _own.draws = getattr(_own, "draws", 0) + 1
         return int(_source.integers(0, _SEED_MASK, endpoint=True))
+
+
+class SeedMark:
+    """A place in the sequence of seeds, to which a refused call goes back."""
+
+    def __init__(self) -> None:
+        with _lock:
+            self._source, self._state = _source, _source.bit_generator.state
+            self._others = _draws - getattr(_own, "draws", 0)
+
+    def restore(self) -> None:
+        """Go back, unless another thread has drawn or the sequence began anew."""
+        with _lock:
+            others = _draws - getattr(_own, "draws", 0)
+            if self._source is _source and self._others == others:
+                _source.bit_generator.state = self._state
+
+
+@contextmanager
+def seeds_of_refused(
+    *passing: type[BaseException],
+) -> Iterator[Callable[[], None]]:
+    """Put the sequence of seeds back if the block raises, except for some errors.
+
+    The caller calls what it gets once nothing is refused any more.
+    """
+    mark: SeedMark | None = SeedMark()
+
+    def keep() -> None:
+        nonlocal mark
+        mark = None
+
+    try:
+        yield keep
+    except BaseException as error:
+        if mark is not None and not isinstance(error, passing):
+            mark.restore()
+        raise
 
 
 @contextmanager

@@ -626,6 +626,39 @@ def test_steps_behind_smaller_images_are_for_the_smallest_if_none_fits():
     history.model.close()
 
 
+@pytest.mark.parametrize("step", ["resize", "function"])
+def test_a_model_that_its_data_builds_has_another_trained_instead(step):
+    def smaller(model):
+        ends = [nn.Conv2D(8, 3, padding="same"), nn.GlobalAveragePooling2D()]
+        return nn.Sequential(
+            [nn.Input(model.input_shape[1:]), nn.Resizing(16, 16), *ends, nn.Dense(5)]
+        )
+
+    def made(steps):
+        nn.set_random_seed(3)
+        hidden = [nn.Conv2D(8, 3, padding="same", activation="relu") for _ in range(2)]
+        layers = [*hidden, nn.GlobalAveragePooling2D(), nn.Dense(5)]
+        return compiled(layers, on_oom=steps, memory="share")
+
+    x, y = numbers(8, 32, 32, 3), labels(8, 5)
+    known = made("raise")
+    known.build((None, 32, 32, 3))
+    limited(known.plan(8).peak_bytes // 2)
+    model = made("resize" if step == "resize" else smaller)
+    with pytest.warns(FallbackWarning):
+        history = model.fit(x, y, batch_size=8, verbose=0)
+    (fallback,) = history.fallbacks
+    assert fallback.step == ("resize" if step == "resize" else "model")
+    for mine, theirs in zip(model.get_weights(), known.get_weights(), strict=True):
+        assert mine.tobytes() == theirs.tobytes()
+    history.model.close()
+    refused = made("resize")
+    limited("1KiB")
+    with pytest.raises(InfeasiblePlanError, match="Smaller images cannot be used"):
+        refused.fit(x, y, batch_size=8, verbose=0)
+    assert not refused.built
+
+
 def test_what_keeps_images_from_being_smaller_is_said():
     flat = of_images("resize", end=nn.Flatten)
     plain, x, y = wide(on_oom="resize")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -240,3 +241,71 @@ def test_draws_from_a_binomial_distribution_have_its_probabilities():
 def test_wrong_parameters_of_distributions(draw, kind, text):
     with pytest.raises(kind, match=text):
         draw()
+
+
+class Late(nn.Layer):
+    """A layer that makes another one, which draws a seed, when it is built."""
+
+    def build(self, input_shape):
+        self.inner = nn.Dense(64)
+
+    def call(self, inputs):
+        return self.inner(inputs)
+
+
+def classifier(first, **options):
+    model = nn.Sequential([first(), nn.Dense(2)])
+    loss = nn.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("sgd", loss, **options)
+    return model
+
+
+ROWS, CLASSES = np.ones((64, 8), np.float32), np.zeros(64, int)
+REFUSED = {
+    "limit": lambda m: m.fit(ROWS, CLASSES, verbose=0),
+    "batch": lambda m: m.train_on_batch(ROWS, CLASSES),
+    "prediction": lambda m: m.predict(ROWS, verbose=0),
+    "labels": lambda m: m.fit(ROWS, CLASSES + 2, verbose=0),
+    "lengths": lambda m: m.fit(ROWS, CLASSES[1:], verbose=0),
+    "split": lambda m: m.fit(ROWS, CLASSES, validation_split=0.999, verbose=0),
+}
+
+
+@pytest.mark.parametrize("first", [Late, lambda: nn.Dense(64)], ids=["late", "known"])
+@pytest.mark.parametrize("on_oom", ["raise", "micro_batch", ["resize"]])
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_refused_call_leaves_the_sequence_of_seeds(first, on_oom, name):
+    def drawn_after(call):
+        nn.set_random_seed(5)
+        model = classifier(first, on_oom=on_oom)
+        call(model)
+        return random.uniform((4,))
+
+    def refused(model):
+        mc.config.set_memory_limit("CPU:0", "1KiB")
+        with pytest.raises((ValueError, mc.errors.InfeasiblePlanError)):
+            REFUSED[name](model)
+
+    expected = drawn_after(bool)
+    assert_array_equal(drawn_after(refused), expected)
+    mc.config.set_memory_limit("CPU:0", None)
+    trained = drawn_after(lambda model: model.fit(ROWS, CLASSES, verbose=0))
+    assert (trained != expected).any()  # its order was drawn
+
+
+def test_what_other_threads_have_drawn_is_not_drawn_again():
+    def drawing(data):
+        def batches():
+            with ThreadPoolExecutor(1) as threads:
+                found.append(threads.submit(random.uniform, (4,)).result())
+            yield data
+
+        return batches
+
+    found = []
+    model = classifier(lambda: nn.Dense(64))
+    nn.set_random_seed(5)
+    batches = drawing((ROWS, CLASSES[1:]))()
+    with pytest.raises(ValueError, match="batch 1"):
+        model.fit(batches, verbose=0)
+    assert (random.uniform((4,)) != found[0]).any()
