@@ -133,10 +133,12 @@ def work(options) -> None:
     import torch  # both have what the other has, so that the start is the same
     from zoo_peers import NETWORKS
 
+    from memcfg import config, nn  # noqa: F401  (`import memcfg` alone loads little)
     from memcfg._core import set_num_threads
 
     torch.set_num_threads(options.threads)
     set_num_threads(options.threads)
+    assert config.logical_device().kernels.name  # loaded, as torch's are
     network = NETWORKS[options.worker]
     size = {"train": network.batch, "predict1": 1, "predict32": 32}[options.kind]
     size = options.batch or size
