@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import gc
 import math
+from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple, TypeGuard
@@ -16,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeGuard
 import numpy as np
 import numpy.typing as npt
 
-from memcfg._core import Lock, trim_heap
+from memcfg._core import Lock, get_num_threads, trim_heap
 from memcfg.errors import (
     GraphError,
     InfeasiblePlanError,
@@ -70,6 +72,8 @@ if TYPE_CHECKING:
 __all__ = ["NO_PLAN", "Executor"]
 
 NO_PLAN = 1 << 62  # bytes that a graph misses which no limit would give a plan
+
+_LEAST_TOGETHER = 16 << 20  # bytes of values for which threads take less time than one
 
 _Array = npt.NDArray[np.generic]
 _Value = npt.ArrayLike | FirstValue
@@ -1218,13 +1222,36 @@ class Executor:
                 self._write_waiting(name)
             if first:
                 trim_heap()  # the arrays of these, before other pages are touched
-            for name in others:
-                self._write_waiting(name)
+            self._write_together(others)
             self._contents = loaded._replace(waiting={})
 
     def _write_waiting(self, name: str) -> None:
         self._packed.forget(name)
         self._loaded.write(self.device, name, self._loaded.waiting[name])
+
+    def _write_together(self, names: Collection[str]) -> None:
+        """Write values that wait, in as many threads as ops have if they are large.
+
+        Each is drawn from a seed of its own, so that their order does not matter.
+        """
+        sizes = _sizes(self._loaded.graph)
+        threads = get_num_threads() if self.device.space == "host" else 1
+        if threads == 1 or sum(sizes[name] for name in names) < _LEAST_TOGETHER:
+            for name in names:
+                self._write_waiting(name)
+            return
+        largest_first = sorted(names, key=sizes.__getitem__, reverse=True)
+        with ThreadPoolExecutor(threads, "memcfg draws") as pool:
+            written = [
+                pool.submit(copy_context().run, self._write_waiting, name)
+                for name in largest_first
+            ]
+            try:
+                for each in written:
+                    each.result()
+            finally:
+                for each in written:
+                    each.cancel()  # what has not begun, if one failed
 
     def _program(self, name: str) -> Program:
         """Return a loaded program, made if need be; the state is in its place."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+import signal
 import tracemalloc
 from statistics import NormalDist
 
@@ -275,3 +277,38 @@ def test_the_largest_array_is_drawn_first():
     assert drawn == [(5, 6), (4, 5)]  # the largest before the others
     assert not y.any()
     assert [w.flat[0] for w in model.get_weights()] == [0, 2, 1]
+
+
+def large_model():
+    """Return a model whose first values are drawn in several threads, if there are."""
+    nn.set_random_seed(7)
+    kinds = ("glorot_uniform", "he_normal", "random_normal", "lecun_normal", "zeros")
+    layers = [nn.Dense(1024, kernel_initializer=kind) for kind in kinds]
+    return nn.Sequential([nn.Input((1024,)), *layers])
+
+
+@pytest.mark.parametrize("threads", [1, 2, 3])
+def test_values_do_not_depend_on_the_number_of_threads(threads):
+    mc.config.threading.set_intra_op_parallelism_threads(threads)
+    expected = large_model().get_weights()  # drawn one by one, as there is no arena
+    model = large_model()
+    model.predict_on_batch(np.ones((1, 1024), np.float32))
+    for one, other in zip(model.get_weights(), expected, strict=True):
+        assert np.array_equal(one, other)
+
+
+@pytest.mark.parametrize("seconds", [0.005, 0.01, 0.02, 0.04])
+def test_what_an_interrupt_has_left_is_drawn_again(seconds):
+    expected = large_model().get_weights()
+    model = large_model()
+    with contextlib.suppress(KeyboardInterrupt):
+        before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        try:
+            model.predict_on_batch(np.ones((1, 1024), np.float32))
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, before)
+    model.predict_on_batch(np.ones((1, 1024), np.float32))
+    for one, other in zip(model.get_weights(), expected, strict=True):
+        assert np.array_equal(one, other)
