@@ -28,6 +28,7 @@ from memcfg.nn.layers._layer import (
     SymbolicTensor,
     Variable,
     array_of,
+    means_samples,
     operation,
     trace_call,
 )
@@ -560,8 +561,32 @@ class Loss(FixedAttributes, Configured):
             return None
         return Terms(builder, self.name).reduce("sum", sample_weight)
 
+    def is_mean(self, builder: Builder, y_true: int, y_pred: int) -> bool:
+        """Return whether a user's `call` ends in the mean over all samples.
+
+        Parameters
+        ----------
+        builder : Builder
+            Collects the ops; none is appended.
+        y_true, y_pred : int
+            Ids of the targets of a batch and of the model's output.
+
+        Returns
+        -------
+        bool
+            Whether the loss is one number, and that of a batch is the mean of those of
+            equal parts.
+        """
+        kind = type(self)
+        own = kind.call is not Loss.call and kind.values is Loss.values
+        if not own or kind.trace is not Loss.trace:
+            return False
+        return means_samples(self.call, builder, (y_true, y_pred))
+
     def check_samples(self, builder: Builder, y_true: int, y_pred: int) -> None:
         """Raise NotImplementedError if the loss is not reduced from one of each sample.
+
+        One that `is_mean` is.
 
         Parameters
         ----------
@@ -592,8 +617,10 @@ class Loss(FixedAttributes, Configured):
                     f"{self.name} compares the samples of a batch"
                 ) from error
             own = builder.shape(values)[:1] != builder.shape(y_true)[:1]
-        if own:
-            raise NotImplementedError(f"{self.name} is one number of a whole batch")
+        if own and not self.is_mean(builder, y_true, y_pred):
+            raise NotImplementedError(
+                f"{self.name} is one number of a whole batch, and no mean over samples"
+            )
 
     def _reduced(
         self,

@@ -783,6 +783,35 @@ class Metric(FixedAttributes, Configured):
         weighted = terms.weighted(values, sample_weight)
         return terms.reduce("sum", weighted), terms.reduce("sum", sample_weight)
 
+    def is_mean(self, builder: Builder, y_true: int, y_pred: int) -> bool:
+        """Return whether the metric of a batch is one number, a mean over its samples.
+
+        Parameters
+        ----------
+        builder : Builder
+            Collects the ops.
+        y_true, y_pred : int
+            Ids of the targets of a batch and of the model's output.
+
+        Returns
+        -------
+        bool
+            False where sums over samples are added up.
+
+        Raises
+        ------
+        NotImplementedError
+            If it reads more of a batch than one sample at a time, so that it is not
+            known from the metrics of parts.
+        """
+        kind, of = type(self), self._of
+        own = kind.trace is not Metric.trace or kind.values is not Metric.values
+        labels = self._labels or isinstance(of, losses.SparseCategoricalCrossentropy)
+        if own or labels or not isinstance(of, Loss):
+            return False
+        of.check_samples(builder, y_true, y_pred)
+        return of.is_mean(builder, y_true, y_pred)
+
     def values(self, builder: Builder, y_true: int, y_pred: int) -> int:
         """Append the ops of the values whose mean is the metric.
 

@@ -350,7 +350,23 @@ class Whole(nn.losses.Loss):
     """A loss that has no part for each sample."""
 
     def call(self, y_true, y_pred):
-        return nn.ops.mean(nn.ops.square(y_pred - y_true))
+        return nn.ops.sqrt(nn.ops.mean(nn.ops.square(y_pred - y_true)))
+
+
+class MeanOfAll(nn.losses.Loss):
+    """A loss of the whole batch that is the mean over its samples."""
+
+    def call(self, y_true, y_pred):
+        return nn.ops.mean(nn.ops.mean(nn.ops.square(y_pred - y_true), axis=-1))
+
+
+def root(y_true, y_pred):
+    return nn.ops.sqrt(nn.ops.mean(nn.ops.square(y_pred - y_true)))
+
+
+def above_the_mean(y_true, y_pred):
+    of_all = nn.ops.mean(y_pred[:, 0], axis=0)
+    return nn.ops.cast(y_pred[:, 0] > of_all, "float32")
 
 
 @pytest.mark.parametrize("loss", [nn.losses.Dice(), Whole()], ids=["dice", "own"])
@@ -363,6 +379,69 @@ def test_a_loss_of_the_whole_batch_is_not_divided(loss):
     with refused as caught:
         model.train_on_batch(x, y)
     assert caught.value.accumulation is None  # that would be another update
+
+
+@pytest.mark.parametrize(
+    ("metric", "reason"),
+    [
+        (root, "the metric root is one number of a whole batch"),
+        (nn.losses.Dice(), "the metric dice is one number of a whole batch"),
+        (above_the_mean, "the metric above_the_mean compares the samples of a batch"),
+    ],
+    ids=["own", "dice", "compares"],
+)
+def test_a_batch_with_a_metric_of_the_whole_is_not_divided(metric, reason):
+    layers = [nn.Input((40, 8)), *dense(), nn.Activation("softmax")]
+    model = compiled(layers, loss="mse", metrics=[metric])
+    x, y = numbers(64, 40, 8), np.abs(numbers(64, 5))
+    limited(between(model))
+    with pytest.raises(InfeasiblePlanError, match=reason):
+        model.train_on_batch(x, y)
+    limited(model.plan(64, program="evaluate").peak_bytes * 2 // 3)
+    with pytest.raises(InfeasiblePlanError, match=reason):
+        model.test_on_batch(x, y)
+    limited("1GiB")
+    assert np.isfinite(model.train_on_batch(x, y)).all()
+
+
+@pytest.mark.parametrize("reduction", ["sum_over_batch_size", "sum"])
+def test_means_over_the_batch_are_those_of_the_whole(reduction):
+    """Of losses and metrics that are one number of a batch of 20, 20 and 7 samples."""
+
+    def mean_of_all(y_true, y_pred):
+        return nn.ops.mean(nn.ops.abs(y_pred - y_true))
+
+    def history(limit):
+        nn.set_random_seed(7)
+        model = nn.Sequential([nn.Input((40, 8)), *dense()])
+        loss = MeanOfAll(reduction=reduction)
+        model.compile("sgd", loss, metrics=[mean_of_all, "mse"])
+        least = mc.plan.lower_bound(model.graph(BATCH)) // 4096 * 4096 - 4096
+        limited(least if limit else "1GiB")
+        logs = model.fit(x, y, batch_size=BATCH, epochs=2, verbose=0, seed=3)
+        values = model.evaluate(x, y, batch_size=BATCH, verbose=0)
+        weights = model.get_weights()
+        model.close()
+        return logs, values, weights
+
+    x, y = numbers(ROWS, 40, 8), numbers(ROWS, 5)
+    whole, expected, weights = history(limit=False)
+    with pytest.warns(FallbackWarning):
+        parts, values, found = history(limit=True)
+    assert whole.fallbacks == []
+    assert parts.fallbacks[0].parts > 1
+    for name, numbers_of in whole.history.items():
+        np.testing.assert_allclose(parts.history[name], numbers_of, rtol=1e-5)
+    np.testing.assert_allclose(values, expected, rtol=1e-5)
+    for mine, theirs in zip(found, weights, strict=True):
+        np.testing.assert_allclose(mine, theirs, rtol=1e-4, atol=2e-6)
+    limited("1GiB")
+    sizes = [BATCH, BATCH, ROWS - 2 * BATCH]
+    model = nn.Sequential([nn.Input((40, 8)), *dense()])
+    model.set_weights(weights)
+    apart = np.abs(model.predict(x, verbose=0) - y).mean(1)
+    means = [part.mean() for part in np.split(apart, np.cumsum(sizes)[:-1])]
+    np.testing.assert_allclose(expected[1], np.mean(means), rtol=1e-5)  # as in Keras
 
 
 def test_a_loss_that_is_not_finite_in_a_later_part_changes_nothing():

@@ -94,6 +94,7 @@ __all__ = [
     "is_whole",
     "labels_of",
     "may_measure",
+    "means_samples",
     "members",
     "mix_samples",
     "next_order",
@@ -1171,6 +1172,7 @@ class Layer(FixedAttributes, Configured, metaclass=_LayerType):
     # Arguments of a call after its inputs, in Keras's order.
     _after_inputs: ClassVar[tuple[str, ...]] = ()
     _keeps_first_mask: ClassVar[bool] = False  # whatever the shape of the first mask
+    _is_mean: ClassVar[bool] = False  # of all numbers of its operand, as one number
     _makes_mask: ClassVar[bool] = False  # `trace` sets the mask of the result, or none
     _reads_images: ClassVar[bool] = False  # accepts images only
     of_batch: ClassVar[bool] = False  # whether a result depends on other samples
@@ -3413,6 +3415,28 @@ def trace_call(
         return scope.apply("reshape", (values[end],), rows)[0]
     # a scalar of the whole batch
     return scope.apply("reshape", (values[end],), {"shape": ()})[0]
+
+
+def means_samples(
+    call: Callable[..., Any], builder: Builder, inputs: Sequence[int]
+) -> bool:
+    """Return whether a user's function is the mean of what each sample has apart."""
+    starts = []
+    for each in inputs:
+        made = input_layer(builder.shape(each)[1:], builder.dtype(each))
+        starts.append(Node(made, (), [(made.shape, made.dtype)]).outputs[0])
+    before = in_loss.set(True)
+    try:
+        end = call(*starts)
+    except ValueError:  # of a function that needs the whole batch
+        return False
+    finally:
+        in_loss.reset(before)
+    if not isinstance(end, SymbolicTensor) or not end.node.layer._is_mean:
+        return False
+    (of,) = end.node.inputs
+    of_each = not of.whole and of.node.batch_size is None
+    return of_each and not mix_samples([of], builder.training)
 
 
 def trace_function(function: Callable[[Any], Any], scope: Scope, x: int) -> int:

@@ -420,6 +420,10 @@ class OfBatch(Layer):
     batch_size: ClassVar[int] = 1
     of_batch: ClassVar[bool] = True
 
+    @property
+    def _is_mean(self) -> bool:  # type: ignore[override]
+        return self.axes is None and self.op == "reduce_mean"
+
     def _rows_of(self, operands: Sequence[SymbolicTensor]) -> int:
         del operands
         return 1

@@ -6,6 +6,7 @@ order and then the optimizer's state, so that all graphs agree on their offsets.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import prod
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -33,14 +34,14 @@ from memcfg.ops.collectives import MOST_TENSORS, TOKEN
 from memcfg.units import align_up
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from memcfg.graph import Op
     from memcfg.nn._network import Network, Weight
     from memcfg.nn.layers._layer import Shape, SymbolicTensor
     from memcfg.nn.optimizers import Optimizer
     from memcfg.nn.training._encoder import Encoder
-    from memcfg.nn.training._objectives import Objectives, Term
+    from memcfg.nn.training._objectives import Gauge, Objectives, Term
     from memcfg.ops import Communicator
 
 __all__ = [
@@ -290,16 +291,30 @@ def trace(
     return _Trace(spec.at(key.lengths), key).graph(has)
 
 
+@contextmanager
+def _reason(noun: str) -> Iterator[None]:
+    """Say of what it is that a batch does not run in parts."""
+    try:
+        yield
+    except NotImplementedError as error:
+        raise NotImplementedError(f"the {noun} {error}") from None
+
+
 def shares_of(spec: TraceSpec, key: ProgramKey) -> tuple[Share, ...]:
-    """Return the share of each loss; NotImplementedError if one has none."""
+    """Return the share of each loss; NotImplementedError if one or a metric has none.
+
+    Its text is the reason, beginning with a noun.
+    """
     key = ProgramKey("count", 11, key.weights, lengths=key.lengths)
     tracer = _Trace(spec.at(key.lengths), key)
     tracer.training = True  # layers that draw then do
     graph = tracer.graph(lambda _: False)
     if any(graph.tensors[i].name == "step" for op in graph.ops for i in op.inputs):
-        raise NotImplementedError("counts steps of a mask that is drawn at random")
+        raise NotImplementedError(
+            "the loss counts steps of a mask that is drawn at random"
+        )
     if any(regularizer is None for regularizer, _ in tracer.penalties):
-        raise NotImplementedError("has terms of add_loss")
+        raise NotImplementedError("the loss has terms of add_loss")
     return tuple(Share(rows, len(counts)) for rows, counts in tracer.rules)
 
 
@@ -568,10 +583,10 @@ class _Trace:
         weights = self._sample_weights(list(objectives.targets))
         # Metrics come before the loss, which may overwrite the output.
         measured = [
-            self._if_present(tensor)
+            tensor
             for gauge in objectives.gauges
-            for tensor in gauge.metric.trace(
-                self.builder,
+            for tensor in self._measured(
+                gauge,
                 ys[gauge.output],
                 outputs[gauge.output],
                 masked(
@@ -608,6 +623,19 @@ class _Trace:
             (total,) = self.builder.apply("add", (total, penalty), name="total_loss")
         return [total, *(losses if objectives.several else ()), *measured]
 
+    def _measured(
+        self, gauge: Gauge, y: int, output: int, weight: int | None
+    ) -> list[int]:
+        """Return the sums of a metric, or a part's share of them."""
+        sums = gauge.metric.trace(self.builder, y, output, weight)
+        if not self.key.has_share and self.key.kind != "count":
+            return [*map(self._if_present, sums)]
+        with _reason("metric"):
+            is_mean = gauge.metric.is_mean(self.builder, y, output)
+        if is_mean:
+            return [self._times_share(each, 0) for each in sums]
+        return [*map(self._if_present, sums)]
+
     def _shared(
         self,
         place: int,
@@ -619,9 +647,12 @@ class _Trace:
     ) -> int:
         """Return a part's share of a loss, and note what of the data decides it."""
         y, mask = ys[term.output], self.masks[term.output]
-        term.loss.check_samples(self.builder, y, outputs[term.output])
+        with _reason("loss"):
+            term.loss.check_samples(self.builder, y, outputs[term.output])
         rows, counts = 0, []
-        if term.loss.reduction != "sum":
+        if term.loss.is_mean(self.builder, y, outputs[term.output]):
+            rows = 1
+        elif term.loss.reduction != "sum":
             divisor = term.loss.divisor(
                 self.builder, y, masked(self.builder, weights, mask)
             )
@@ -634,7 +665,7 @@ class _Trace:
         self.rules.append((rows, counts))
         if self.key.kind == "count":
             return loss
-        if term.loss.reduction == "sum":
+        if (rows, counts) == (0, []):
             return self._if_present(loss)
         return self._times_share(loss, 0 if (rows, counts) == (1, []) else place)
 

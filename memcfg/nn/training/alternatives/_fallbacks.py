@@ -270,7 +270,7 @@ def why_whole(
     try:
         shares_of(spec, key)
     except NotImplementedError as error:
-        return f"the loss {error}"
+        return str(error)
     if key.kind == "train" and getattr(spec.optimizer, "updates_itself", False):
         return f"{type(spec.optimizer).__name__}.update_step updates in every part"
     if key.kind != "train" or on_oom.batch_statistics is not None:
