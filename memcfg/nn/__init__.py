@@ -458,7 +458,8 @@ def __dir__() -> list[str]:
 
 
 if not TYPE_CHECKING:  # otherwise type checkers would accept any name
-    __getattr__ = absent(__name__)
+    # wrappers are not in __all__, since `import *` would load scikit-learn
+    __getattr__ = absent(__name__, loaded=("wrappers",))
     sys.meta_path.append(
         MissingModules({f"{__name__}.{name}": why for name, why in ABSENT[""].items()})
     )

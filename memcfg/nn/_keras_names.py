@@ -7,13 +7,13 @@ Names are shell patterns, several per row.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from memcfg._missing import by_name, instead, refuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
-    from typing import NoReturn
 
 __all__ = [
     "ABSENT",
@@ -47,7 +47,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
                 "memcfg.models has well-known networks, such as "
                 "memcfg.models.resnet50()"
             ),
-            "wrappers": "write a class that calls fit and predict",
             "export": "use Model.export, which writes ONNX",
             "legacy": "Keras 3 has these under their own names",
             "name_scope": "layers have names, name=...",
@@ -259,16 +258,22 @@ def _exported(room: str) -> Sequence[str]:
     return getattr(sys.modules.get(f"memcfg.nn.{room}"), "__all__", ())
 
 
-def absent(module: str) -> Callable[[str], NoReturn]:
+def absent(module: str, loaded: Sequence[str] = ()) -> Callable[[str], Any]:
     """Return a module's ``__getattr__``, which explains missing names.
 
     A name is looked up in the module's table, then among the names that other modules
-    export, then among the patterns. ``memcfg.nn`` itself uses all tables.
+    export, then among the patterns. ``memcfg.nn`` itself uses all tables. Submodules
+    among `loaded` are loaded when they are first named.
     """
     room = module.removeprefix("memcfg.nn").removeprefix(".")
     tables = [ABSENT.get(room, {})] if room else [*ABSENT.values()]
 
-    def get(name: str) -> NoReturn:
+    def get(name: str) -> Any:  # noqa: RET503  `refuse` does not return
+        if name in loaded:
+            try:
+                return import_module(f"{module}.{name}")
+            except ImportError as error:
+                refuse(module, name, f": {error}")
         places = [f"nn.{each}" for each in ABSENT if each and name in _exported(each)]
         why = next((table[name] for table in tables if name in table), None)
         if why is None and places:
