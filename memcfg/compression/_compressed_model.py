@@ -262,9 +262,8 @@ class CompressedModel:
         Model
             The model, which is not compiled. Its `predict`, `plan` and limits are those
             of any model; with dense products, its outputs have the bits of those of
-            `model`. Without AVX-512 they may differ by rounding where a matrix has
-            sections of less than 16 columns, or less than 64 columns for each thread.
-            The file stays open as long as the model exists.
+            `model`. With NumPy's kernels they differ by rounding where a matrix lies in
+            several sections. The file stays open as long as the model exists.
 
         Raises
         ------

@@ -9,7 +9,9 @@ import sys
 
 import numpy as np
 import pytest
-from machine import get_num_threads, set_num_threads
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from machine import threads
 from older_processors import check_with_avx2
 
 import memcfg as mc
@@ -17,15 +19,6 @@ from memcfg import compression, config, models, nn
 from memcfg.compression import Coding, CompressedModel
 from memcfg.errors import FormatError, InfeasiblePlanError
 from memcfg.plan import Start
-
-
-@pytest.fixture(autouse=True)
-def one_thread():
-    """Products with some columns then have the bits of those with all, everywhere."""
-    before = get_num_threads()
-    set_num_threads(1)
-    yield
-    set_num_threads(before)
 
 
 def sparse(shape, seed, density=0.1):
@@ -105,24 +98,62 @@ def test_outputs_have_the_bits_of_the_decoded_model(build, on_disk, tmp_path):
     small.close()
 
 
+@pytest.mark.parametrize("number", [1, 2, 4])
 @pytest.mark.parametrize("build", [dense, convolutions, shared, recurrent])
-def test_several_threads_have_the_same_bits(build):
-    """Each has 64 columns or more of each divided matrix."""
-    set_num_threads(2)
-    model = build()
-    decoded = CompressedModel(model).model()
-    for size in ("8MiB", "512KiB"):  # in sections of 16 columns or more
-        streamed = CompressedModel(model, section_bytes=size).streamed()
-        for rows in (1, 5, 33):
-            x = inputs(model, rows)
-            expected = decoded.predict(x, verbose=0)
-            np.testing.assert_array_equal(streamed.predict(x, verbose=0), expected)
-        streamed.close()
+def test_any_number_of_threads_has_the_same_bits(build, number):
+    with threads(number):
+        model = build()
+        decoded = CompressedModel(model).model()
+        for size in ("8MiB", "128KiB", "10KB"):
+            streamed = CompressedModel(model, section_bytes=size).streamed()
+            for rows in (1, 5, 33):
+                x = inputs(model, rows)
+                expected = decoded.predict(x, verbose=0)
+                np.testing.assert_array_equal(streamed.predict(x, verbose=0), expected)
+            streamed.close()
 
 
-def test_several_threads_have_the_same_bits_with_avx2():
-    """Where oneDNN may divide a sum among threads."""
-    check_with_avx2(test_several_threads_have_the_same_bits, 4)
+def test_any_number_of_threads_has_the_same_bits_with_avx2():
+    """Where oneDNN divides rows, columns and steps among threads."""
+    check_with_avx2(test_any_number_of_threads_has_the_same_bits, 12)
+
+
+@given(
+    st.one_of(st.integers(1, 40), st.integers(300, 1500)),
+    st.one_of(st.integers(2, 70), st.integers(100, 600)),
+    st.one_of(st.integers(1, 17), st.integers(47, 110)),
+    st.one_of(st.integers(1, 20), st.integers(30, 130)),
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from([1, 2, 4]),
+    st.sampled_from([None, "relu", "tanh"]),
+)
+@settings(max_examples=40, deadline=None)
+def test_sections_of_any_columns_have_the_same_bits(
+    steps, units, rows, columns, number, other, activation
+):
+    """On other numbers of threads than the decoded model, too."""
+    random = np.random.default_rng((steps, units))
+    layer = nn.Dense(units, activation)
+    model = nn.Sequential([nn.Input((steps,)), layer])
+    values = random.standard_normal(200, np.float32)
+    layer.set_weights(
+        [values[random.integers(0, 200, s)] for s in ((steps, units), units)]
+    )
+    x = random.standard_normal((rows, steps), np.float32)
+    with threads(number):
+        expected = model.predict(x, rows, verbose=0)
+    columns = max(min(columns, units - 1), -(-units // 40))
+    small = CompressedModel(model, section_bytes=4 * steps * columns)
+    assert len(small._file.weights[0].sections) > 1
+    with threads(other):
+        found = small.predict(x, rows)
+    np.testing.assert_array_equal(found, expected)
+    small.close()
+    model.close()
+
+
+def test_sections_of_any_columns_have_the_same_bits_with_avx2():
+    check_with_avx2(test_sections_of_any_columns_have_the_same_bits, 1)
 
 
 @pytest.mark.parametrize("build", [dense, convolutions])

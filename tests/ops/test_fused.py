@@ -244,7 +244,7 @@ def test_dense_in_blocks_of_rows_takes_along_what_follows(table):
 
 
 def test_nan_goes_through_a_product_with_a_relu(table):
-    """Wherever it comes from; of what is infinite only -inf becomes NaN, not 0."""
+    """Wherever it comes from; of what is infinite only -inf may become NaN, not 0."""
     for kind in ("dense", "conv2d"):
         shape = (2, 3) if kind == "dense" else (2, 1, 1, 3)
         window_ = {} if kind == "dense" else window()
@@ -270,7 +270,8 @@ def test_nan_goes_through_a_product_with_a_relu(table):
                     np.testing.assert_array_equal(
                         np.isnan(found)[as_it_is], np.isnan(wanted)[as_it_is]
                     )
-                    assert np.isnan(found[~as_it_is]).all()
+                    left = found[~as_it_is]
+                    assert (np.isnan(left) | (left == 0)).all()
 
 
 def _without_relu(made):
@@ -330,6 +331,9 @@ def test_large_sums_are_made_in_parts(table, shape):
     for made in sums([large_product(shape)]):
         check_biased(table, made)
         kernel = table.make(*_op_of(made))
+        if kernel.algorithm == "native":  # as with AVX2: on the stack
+            assert kernel.scratch_bytes == 0
+            continue
         sizes = {LARGE[shape], LARGE[shape] or math.prod(shape) * 4}
         assert any(size <= kernel.scratch_bytes < size + 65536 for size in sizes)
 

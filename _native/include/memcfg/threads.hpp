@@ -2,6 +2,8 @@
 // whether the including file is compiled with OpenMP.
 #pragma once
 
+#include <algorithm>
+
 #include "memcfg/forks.hpp"
 
 #ifdef _OPENMP
@@ -25,6 +27,11 @@ inline int max_threads() noexcept {
 }
 inline void set_max_threads(int) noexcept {}
 #endif
+
+// So many, or as many as there are; 0 stays 0.
+inline int at_most(int count) noexcept {
+  return std::min(count, max_threads());
+}
 
 // Sets the calling thread's count for a scope. OpenMP keeps the count per thread, so
 // a count set once by one thread would not reach the others. One, where OpenMP's

@@ -61,39 +61,59 @@ MEMCFG_INLINE void multiply_tile(const BlockProduct& of, Count row, Count column
   }
 }
 
-template <class Lanes, int vectors>
-MEMCFG_INLINE void multiply_columns(const BlockProduct& of, Count column) {
-  Count row = 0;
-  for (; row + 4 <= of.rows; row += 4)
-    multiply_tile<Lanes, 4, vectors>(of, row, column);
-  for (; row < of.rows; ++row) multiply_tile<Lanes, 1, vectors>(of, row, column);
+// The rows of [row, end), `most` of them or less.
+template <class Lanes, int most, int vectors>
+MEMCFG_INLINE void multiply_rows(const BlockProduct& of,
+                                 Count row,
+                                 Count end,
+                                 Count column) {
+  if constexpr (most > 1) {
+    if (end - row < most) {
+      return multiply_rows<Lanes, most - 1, vectors>(of, row, end, column);
+    }
+  }
+  multiply_tile<Lanes, most, vectors>(of, row, column);
 }
 
-template <class Lanes, int vectors>
+// Tiles have as many rows each, or one more: short ones wait for their sums.
+template <class Lanes, int most, int vectors>
+MEMCFG_INLINE void multiply_columns(const BlockProduct& of, Count column) {
+  const Count tiles = (of.rows + most - 1) / most;
+  for (Count tile = 0; tile < tiles; ++tile) {
+    const Count row = tile * of.rows / tiles, end = (tile + 1) * of.rows / tiles;
+    multiply_rows<Lanes, most, vectors>(of, row, end, column);
+  }
+}
+
+// In tiles of so many rows and vectors, which fill the registers.
+template <class Lanes, int rows, int vectors>
 MEMCFG_INLINE void multiply_all(const BlockProduct& of) {
-  constexpr Count kWidth = vectors * Lanes::kLanes;
+  constexpr Count kLanes = Lanes::kLanes, kWidth = vectors * kLanes;
   Count column = 0;
   for (; column + kWidth <= of.columns; column += kWidth) {
-    multiply_columns<Lanes, vectors>(of, column);
+    multiply_columns<Lanes, rows, vectors>(of, column);
   }
-  for (; column < of.columns; column += Lanes::kLanes) {
-    multiply_columns<Lanes, 1>(of, column);
+  for (; column + kLanes <= of.columns; column += kLanes) {
+    multiply_columns<Lanes, rows, 1>(of, column);
+  }
+  if constexpr (kLanes > kLeastColumns) {
+    if (column < of.columns) multiply_columns<Lanes8, rows, 1>(of, column);
   }
 }
 
 void multiply_plainly(const BlockProduct& of) {
-  multiply_all<Lanes4, 2>(of);
+  multiply_all<Lanes4, 4, 2>(of);
 }
 
 using Multiply = void (*)(const BlockProduct&);
 
 #ifdef MEMCFG_WIDER_PRODUCTS
 __attribute__((target("avx2,fma"))) void multiply_by_8(const BlockProduct& of) {
-  multiply_all<Lanes8, 2>(of);
+  multiply_all<Lanes8, 6, 2>(of);
 }
 
 __attribute__((target("avx512f,fma"))) void multiply_by_16(const BlockProduct& of) {
-  multiply_all<Lanes16, 4>(of);
+  multiply_all<Lanes16, 6, 4>(of);
 }
 
 Multiply choose() {

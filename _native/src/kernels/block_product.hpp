@@ -7,7 +7,8 @@
 
 namespace memcfg {
 
-inline constexpr Count kPanel = 16;  // floats; columns come in whole panels
+inline constexpr Count kPanel = 16;        // floats of the widest vector
+inline constexpr Count kLeastColumns = 8;  // columns are a multiple
 
 // result[r][c] = sum over s of left(r, s) * right[s][c], or that added to the result.
 // Columns are contiguous; left(r, s) is at r * left_row + s * left_step.
@@ -18,7 +19,7 @@ struct BlockProduct {
   Count right_row;
   float* result;
   Count result_row;
-  Count rows, steps, columns;  // columns: a multiple of kPanel
+  Count rows, steps, columns;  // columns: a multiple of kLeastColumns
   bool adds = false;
 };
 

@@ -1,5 +1,6 @@
 // dense, with and without a bias, an array that is added and a ReLU, and its gradients:
-// one matrix product each, on oneDNN.
+// one matrix product each, on oneDNN but for what it does not multiply in blocks.
+#include "kernels/chained_product.hpp"
 #include "kernels/product.hpp"
 #include "kernels/row_product.hpp"
 
@@ -112,26 +113,44 @@ Factors gradient_input_factors(const KernelSpec& spec) {
           types.output};
 }
 
-// Whether a product has a row, and a matrix whose rows lie one after another, which
-// oneDNN does not multiply in blocks.
-bool is_row_product(const OneDnn& library, const Factors& f) {
+// Whether a product has a matrix whose rows lie one after another, which oneDNN does
+// not multiply in blocks.
+bool is_plain(const OneDnn& library, const Factors& f) {
   const bool plain =
       f.right.column_stride == 1 && f.right.row_stride == f.right.columns;
-  return f.left.rows == 1 && plain && f.left_operand == 0 &&
-         f.left.type == data_type::f32 && f.output == data_type::f32 &&
+  return plain && f.left_operand == 0 && f.left.type == data_type::f32 &&
+         f.output == data_type::f32 &&
          !is_in_blocks(library, f.left, f.right, f.epilogue);
 }
 
-// Of a product {undivided}, the sums are those of a product with more columns, as it is
-// a part of one.
+// A thread multiplies so many rows by a section of a matrix in less time than the next
+// section takes to be read.
+constexpr Dim kRowsOfThread = 16;
+
+// Products {beside_read} run while another thread reads what is multiplied next.
 template <Factors (*factors)(const KernelSpec&)>
 KernelPtr make(const KernelSpec& spec, const OneDnn& library) {
   const Factors f = factors(spec);
-  if (is_row_product(library, f)) {
+  const Dim rows = f.left.rows, steps = f.right.rows, columns = f.right.columns;
+  const int threads =
+      spec.attributes.count("beside_read") == 0
+          ? 0
+          : static_cast<int>((rows + kRowsOfThread - 1) / kRowsOfThread);
+  if (is_plain(library, f)) {
     const auto [sum, relu, scaled] = f.epilogue.post;
     static_cast<void>(scaled);
-    return std::make_unique<OneRowProduct>(
-        f.sizes, f.right.rows, f.right.columns, f.epilogue.bias, sum, relu);
+    const bool bias = f.epilogue.bias;
+    if (rows == 1) {
+      return std::make_unique<OneRowProduct>(
+          f.sizes, steps, columns, bias, sum, relu, threads);
+    }
+    return std::make_unique<ChainedProduct>(
+        f.sizes,
+        ChainedProduct::Extents{rows, steps, columns},
+        bias,
+        sum,
+        relu,
+        threads);
   }
   return std::make_unique<Product>(library,
                                    f.sizes,
@@ -141,7 +160,7 @@ KernelPtr make(const KernelSpec& spec, const OneDnn& library) {
                                    f.right_operand,
                                    f.output,
                                    f.epilogue,
-                                   spec.attributes.count("undivided") != 0);
+                                   threads);
 }
 
 template <Factors (*factors)(const KernelSpec&)>

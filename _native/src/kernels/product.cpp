@@ -221,13 +221,6 @@ std::optional<Packing> pack_product(const OneDnn& library,
                                    sum ? left.rows * right.columns : 0));
 }
 
-int Product::threads() const {
-  if (!undivided_) return 0;
-  constexpr Dim kColumns = 64;  // that a thread has at least (`gemm` of AVX2)
-  const Dim parts = (columns_ + kColumns - 1) / kColumns;
-  return static_cast<int>(std::min<Dim>(parts, max_threads()));
-}
-
 void Product::run(void* const* operands, void* scratch, RunState* state) const {
   auto& arguments = static_cast<CallStates*>(state)->arguments;
   char* left = static_cast<char*>(operands[left_operand_]);
@@ -242,7 +235,7 @@ void Product::run(void* const* operands, void* scratch, RunState* state) const {
     transpose_->run({left, transposed}, scratch, arguments[2]);
     left = transposed;
   }
-  const ThreadCount own(threads());
+  const ThreadCount own(at_most(threads_));
   char* const made = static_cast<char*>(scratch);
   void* const rest = made + made_bytes_;
   for (Dim row = 0; row < rows_; row += block_) {

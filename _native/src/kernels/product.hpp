@@ -111,8 +111,8 @@ inline bool is_block(Dim rows, Dim columns) {
 // result = operands[left] x operands[right], in blocks of rows; and the bias
 // operands[2] is added to each row, if there is one. What else is added is the input
 // after these: where it is, if the result takes at most `kBlockBytes`, which may be its
-// place; else to each block of rows, which are made in scratch. Where sums are to be
-// `undivided`, no thread takes a part of their steps.
+// place; else to each block of rows, which are made in scratch. It runs on at most
+// `threads`; 0: on all.
 class Product final : public Kernel {
  public:
   Product(const OneDnn& library,
@@ -123,9 +123,9 @@ class Product final : public Kernel {
           int right_operand,
           int result_type = data_type::f32,
           Epilogue epilogue = {},
-          bool undivided = false)
+          int threads = 0)
       : Kernel(sizes),
-        undivided_(undivided && !is_in_blocks(library, left, right, epilogue)),
+        threads_(threads),
         left_operand_(left_operand),
         right_operand_(right_operand),
         biased_(epilogue.bias),
@@ -176,8 +176,6 @@ class Product final : public Kernel {
   void run(void* const* operands, void* scratch, RunState* state) const override;
 
  private:
-  // 0 for those that there are, or less, so that each has columns of its own.
-  int threads() const;
   // Prepares the copy in scratch whose rows are contiguous; returns its strides.
   Matrix transpose(const OneDnn& library, const Matrix& left) {
     Matrix copy = left;
@@ -192,7 +190,7 @@ class Product final : public Kernel {
 
   std::optional<Call> whole_, rest_, transpose_;
   Bytes transposed_bytes_ = 0;
-  bool undivided_;
+  int threads_;
   int left_operand_, right_operand_;
   bool biased_, summed_;
   Dim rows_, columns_;

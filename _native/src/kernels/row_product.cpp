@@ -4,6 +4,7 @@
 
 #include "kernels/functions.hpp"
 #include "kernels/parallel.hpp"
+#include "memcfg/threads.hpp"
 
 namespace memcfg {
 namespace {
@@ -34,14 +35,20 @@ MEMCFG_VECTORIZED void add_row(float x, const float* w, Count columns, float* su
 
 }  // namespace
 
-OneRowProduct::OneRowProduct(
-    const Sizes& sizes, Count steps, Count columns, bool bias, bool sum, bool relu)
+OneRowProduct::OneRowProduct(const Sizes& sizes,
+                             Count steps,
+                             Count columns,
+                             bool bias,
+                             bool sum,
+                             bool relu,
+                             int threads)
     : Kernel(sizes),
       steps_(steps),
       columns_(columns),
       biased_(bias),
       summed_(sum),
-      relu_(relu) {
+      relu_(relu),
+      threads_(threads) {
   const Count wanted = std::clamp<Count>(steps / kStepsLeast, 1, kPartsMost);
   length_ = ((steps + wanted - 1) / wanted + kRows - 1) / kRows * kRows;
   stride_ = (columns + kLine - 1) / kLine * kLine;
@@ -49,6 +56,7 @@ OneRowProduct::OneRowProduct(
 }
 
 void OneRowProduct::run(void* const* operands, void* scratch, RunState*) const {
+  const ThreadCount own_threads(at_most(threads_));
   const float* const x = input(operands, 0);
   const float* const w = input(operands, 1);
   float* const sums = static_cast<float*>(scratch);

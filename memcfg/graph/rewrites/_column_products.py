@@ -24,8 +24,8 @@ __all__ = ["multiply_by_parts"]
 # element in all rows (bench/results/coded_products.json).
 _MOST_ENTRIES, _MOST_PRODUCTS = 0.3, 3.2
 
-# No thread takes a part of the sums of a part, as none does of those of the whole.
-_UNDIVIDED = {"undivided": True}
+# A thread reads the next part meanwhile.
+_BESIDE_READ = {"beside_read": True}
 
 
 def multiply_by_parts(graph: Graph, has: Callable[[str], bool]) -> Graph:
@@ -181,7 +181,7 @@ def _products(
         tensors.append(Tensor(name, nbytes, "activation", shape, like.dtype))
         made = replace(graph, tensors=tuple(tensors))
         inputs, outputs = (op.inputs[0], part), (len(tensors) - 1,)
-        ops.append(_op(name, "dense", inputs, outputs, _UNDIVIDED, made))
+        ops.append(_op(name, "dense", inputs, outputs, _BESIDE_READ, made))
     results = tuple(each.outputs[0] for each in ops)
     made = replace(graph, tensors=tuple(tensors))
     axis = {"axis": len(like.shape) - 1}
