@@ -535,6 +535,38 @@ def test_a_closed_model_whose_memory_is_taken_amid_its_load_keeps_its_values():
     model.close()
 
 
+def test_values_that_a_failed_load_has_moved_in_are_not_first_values():
+    """Layers that outlive their model do not draw them again: they are lost."""
+    x = np.ones((1400, 64), np.float32)
+    hidden = [nn.Dense(64, activation="relu") for _ in range(3)]
+    layers = [nn.Input((64,)), *hidden, nn.Dense(2)]
+    taken = []
+
+    def taking(graph, limit_bytes=None):
+        plan = mc.plan.auto()(graph, limit_bytes)
+        if taken:  # what the plan counts on
+            taken.append(pool.allocate(pool.stats().largest_free_bytes * 3 // 4))
+        return plan
+
+    with mc.budget("1MiB"):
+        pool = mc.config.logical_device("CPU:0").pool
+        model = nn.Sequential(layers)
+        model.compile("sgd", "mse", memory=taking, on_oom="raise")
+        model.predict(x[:1], verbose=0)  # with first values
+        model.close()
+        model.set_weights([value + 1 for value in model.get_weights()])
+        taken.append(None)
+        with pytest.raises(ResourceExhaustedError):
+            model.predict(x, batch_size=len(x), verbose=0)
+        assert len(taken) > 1
+        taken.clear()
+        assert all((value == 1).all() for value in model.get_weights()[1::2])
+        del model
+        gc.collect()
+        with pytest.raises(RuntimeError, match="is lost"):
+            nn.Sequential(layers).get_weights()
+
+
 @pytest.mark.parametrize("same", [True, False])
 def test_a_model_that_fills_a_budget_can_be_compiled_again(same):
     """Where there is no memory for copies of its values, they move out and in."""

@@ -1413,7 +1413,7 @@ class Session:
                 moved=let_go,
             )
         except ResourceExhaustedError:
-            self._as_drawn = drawn  # no program has been loaded
+            self._as_drawn = drawn - given  # some may have moved in, from the host
             raise
         finally:
             initial.clear()  # who keeps an error keeps no values
