@@ -213,9 +213,13 @@ def format_seconds(value: float) -> str:
     Returns
     -------
     str
-        Such as ``"1.5 s"``, ``"12.3 ms"``.
+        Such as ``"1.5 s"``, ``"12.3 ms"``, ``"0.05 ms"``, ``"4.2 µs"``, ``"95 ns"``.
     """
-    return f"{value * 1e3:.3g} ms" if value < 0.9995 else f"{value:.3g} s"
+    if value >= 0.9995:
+        return f"{value:.3g} s"
+    if value >= 9.995e-6 or not value:
+        return f"{value * 1e3:.3g} ms"
+    return f"{value * 1e6:.3g} µs" if value >= 9.995e-7 else f"{value * 1e9:.3g} ns"
 
 
 def parse_seconds(value: float | str) -> float:

@@ -9,7 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from memcfg.units import align_up, format_bytes, parse_bytes, parse_share
+from memcfg.units import (
+    align_up,
+    format_bytes,
+    format_seconds,
+    parse_bytes,
+    parse_seconds,
+    parse_share,
+)
 
 
 @pytest.mark.parametrize(
@@ -146,3 +153,17 @@ def test_rounding_up_is_to_the_next_multiple(nbytes, alignment):
     rounded = align_up(nbytes, alignment)
     assert rounded % alignment == 0
     assert 0 <= rounded - nbytes < alignment
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        *((0.0, "0 ms"), (1.5, "1.5 s"), (0.9996, "1 s"), (0.9994, "999 ms")),
+        *((5e-5, "0.05 ms"), (9.995e-6, "0.01 ms"), (9.994e-6, "9.99 µs")),
+        *((1.2e-6, "1.2 µs"), (9.99e-7, "999 ns"), (9.48e-8, "94.8 ns")),
+    ],
+)
+def test_times_have_three_digits_and_no_exponent(seconds, text):
+    assert format_seconds(seconds) == text
+    if "ns" not in text:
+        assert parse_seconds(text) == pytest.approx(seconds, rel=5e-3)

@@ -37,29 +37,35 @@ def largest_batches(
     limit: int,
     program: str,
     profile: Profile | None = None,
+    lengths: int | Sequence[int] | None = None,
 ) -> int:
     """Print the largest batch of each method, the best first; 1 if nothing fits.
+
+    `lengths` are those of the axes of None of the model's inputs.
 
     The best is the one with the most samples and, of equal ones, the least time. Where
     nothing fits, the smallest limit of each method for one sample is printed, too.
     """
-    write(f"Largest batch of {model.name!r} ({program}) within {format_bytes(limit)}\n")
     rows: list[LargestBatch] = []
     needed: dict[str, int] = {}
     for name in methods:
         policy = NAMED_POLICIES[name]()
         with shown(f"planning: {name}"):
             try:
-                batch = model.largest_batch(limit, policy=policy, program=program)
+                batch = model.largest_batch(
+                    limit, policy=policy, program=program, lengths=lengths
+                )
                 if not batch:
-                    least = _smallest_limit(model, limit, policy, program)
+                    least = _smallest_limit(model, limit, policy, program, lengths)
                     needed[name] = least
                     rows.append(LargestBatch.too_small(name, least))
                     continue
                 if profile is None:
-                    plan = model.plan(batch, limit, policy=policy, program=program)
+                    plan = model.plan(
+                        batch, limit, policy=policy, program=program, lengths=lengths
+                    )
                 else:  # of training, which has a public graph
-                    graph = with_profile(model.graph(batch), profile)
+                    graph = with_profile(model.graph(batch, lengths=lengths), profile)
                     plan = policy(graph, limit_bytes=limit)
             except MemcfgError as error:
                 why = " ".join(str(error).split())
@@ -67,6 +73,7 @@ def largest_batches(
             else:
                 rows.append(LargestBatch.of(name, batch, plan))
     found = LargestBatches(tuple(rows))
+    write(f"Largest batch of {model.name!r} ({program}) within {format_bytes(limit)}\n")
     write(str(found))
     if needed and found.best is None:
         least = min(needed.values())
@@ -75,7 +82,13 @@ def largest_batches(
     return 0 if found.best is not None else 1
 
 
-def _smallest_limit(model: Model, limit: int, policy: Policy, program: str) -> int:
+def _smallest_limit(
+    model: Model,
+    limit: int,
+    policy: Policy,
+    program: str,
+    lengths: int | Sequence[int] | None,
+) -> int:
     """Return the smallest limit with a plan of one sample, above one without.
 
     It is tried, and so is one with 64 bytes less, until that has no plan.
@@ -84,7 +97,9 @@ def _smallest_limit(model: Model, limit: int, policy: Policy, program: str) -> i
     def attempt(nbytes: int) -> tuple[int, int]:
         """Return the peak of a plan, or 0 and the smallest limit that is said to do."""
         try:
-            plan = model.plan(1, nbytes, policy=policy, program=program)
+            plan = model.plan(
+                1, nbytes, policy=policy, program=program, lengths=lengths
+            )
         except InfeasiblePlanError as error:
             return 0, max(error.smallest_limit_bytes, nbytes + ALIGNMENT)
         return plan.peak_bytes, nbytes

@@ -49,7 +49,7 @@ from memcfg.workspaces import gc
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from memcfg.graph import Tier
+    from memcfg.graph import Profile, Tier
     from memcfg.plan import Policy
     from memcfg.timeline import MemoryTimeline
 
@@ -207,6 +207,15 @@ def _add_step(parser: argparse.ArgumentParser) -> None:
         metavar="NAME=VALUE",
         help="an argument of the network, such as depth=1001",
     )
+    parser.add_argument(
+        "--lengths",
+        type=_lengths,
+        metavar="N[,N...]",
+        help=(
+            "length of the axes of None of a model file: one for all, or one for each "
+            "with commas"
+        ),
+    )
     limits = parser.add_mutually_exclusive_group()
     limits.add_argument(
         "--limit",
@@ -276,7 +285,7 @@ def _task(args: argparse.Namespace) -> Task | OwnTask:
         warn_of_few("--limit", args.limit.size)
     batch = args.batch or _BATCH
     if args.network.endswith(_MODEL):
-        return OwnTask(args.network, batch)
+        return OwnTask(args.network, batch, args.lengths)
     arguments = dict(args.set or ())
     task = Task(
         args.network,
@@ -296,13 +305,18 @@ def _profiled(args: argparse.Namespace, graph: Graph) -> Graph:
     if args.profile is None:
         return graph
     profile = PROFILES[args.profile]
+    _advise(args, profile)
+    return with_profile(graph, profile)
+
+
+def _advise(args: argparse.Namespace, profile: Profile) -> None:
+    """Print that a GPU is too small to be worth it, if it is."""
     given = args.limit.size if args.limit is not None else None
     if profile.kind == "GPU" and isinstance(given, int) and given < _SMALL_GPU:
         write(
-            f"Advice: of a GPU with {format_bytes(given)} the CUDA context takes a "
-            "large part. Train on the CPU.\n"
+            f"Advice: a CUDA context takes much of a GPU's {format_bytes(given)}. "
+            "Train on the CPU.\n"
         )
-    return with_profile(graph, profile)
 
 
 def _largest_batch(args: argparse.Namespace, task: Task | OwnTask) -> int:
@@ -315,8 +329,15 @@ def _largest_batch(args: argparse.Namespace, task: Task | OwnTask) -> int:
     if profile is not None and program != "train":
         args.parser.error("--profile with --largest-batch needs --program train")
     limit = args.limit.size
+    lengths = None
     try:
-        result = largest_batches(task.model(), methods, limit, program, profile)
+        if isinstance(task, OwnTask):
+            model, lengths = task.model_of_lengths(), task.of_axes
+        else:
+            model = task.model()
+        if profile is not None:
+            _advise(args, profile)
+        result = largest_batches(model, methods, limit, program, profile, lengths)
     except (TypeError, ValueError, RuntimeError) as error:
         args.parser.error(str(error))
     return result
@@ -426,6 +447,8 @@ def _check(args: argparse.Namespace) -> None:
         and bool(args.profile or args.optimizer or args.dtype),
         "--optimizer and --dtype cannot be used with a model file": own
         and bool(args.optimizer or args.dtype),
+        "--lengths needs a model file, without --ranks": bool(args.lengths)
+        and (not own or args.ranks is not None),
         "--profile has times of its own: leave out --times and --run": bool(
             args.profile
         )
@@ -501,6 +524,7 @@ def _timeline(args: argparse.Namespace) -> int:
             "--plan needs --graph": args.plan is not None and not of_graph,
             "a plan has its limit: leave out --limit": args.plan is not None
             and args.limit is not None,
+            "--lengths needs a model file": bool(args.lengths) and not own,
         },
     )
     result = _timeline_of(args)
@@ -652,6 +676,11 @@ def _print(text: str) -> None:
     else:
         sys.stdout.flush()
         stream.write(text.encode())
+
+
+def _lengths(text: str) -> list[int]:
+    """Parse lengths of axes."""
+    return [positive(each) for each in text.split(",")]
 
 
 def _limit(text: str) -> _Limit:

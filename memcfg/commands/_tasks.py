@@ -109,16 +109,39 @@ class OwnTask:
 
     network: str  # the file
     batch: int
+    lengths: list[int] | None = None  # of axes of None
 
     def model(self) -> nn.Model:
         """Load the model."""
         return nn.models.load_model(self.network)
 
+    def model_of_lengths(self) -> nn.Model:
+        """Load the model; ValueError unless its axes of None have lengths."""
+        model, given = self.model(), self.lengths or []
+        axes = [size for each in model.inputs for size in each.shape[1:]].count(None)
+        if len(given) not in ((1, axes) if axes else (0,)):
+            shown = ", ".join(str(each.shape) for each in model.inputs)
+            model.close()
+            if not axes:
+                raise ValueError(f"{self.network} reads {shown}: leave out --lengths")
+            several = "" if axes == 1 else f", or {axes} lengths with commas"
+            raise ValueError(
+                f"{self.network} reads {shown}: pass a length of the axes of None, "
+                f"such as --lengths 50{several}"
+            )
+        return model
+
+    @property
+    def of_axes(self) -> int | list[int] | None:
+        """The lengths as methods of a model take them."""
+        given = self.lengths
+        return given[0] if given is not None and len(given) == 1 else given
+
     def graph(self) -> Graph:
         """Trace the training step; RuntimeError if the model was not compiled."""
-        model = self.model()
+        model = self.model_of_lengths()
         try:
-            return model.graph(self.batch)
+            return model.graph(self.batch, lengths=self.of_axes)
         finally:
             model.close()
 

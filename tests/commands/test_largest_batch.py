@@ -95,6 +95,8 @@ def test_a_method_that_fits_no_sample_says_so(capsys):
         ["lenet5", "--profile", "h100", "--times", "measured"],
         ["own.memcfg", "--dtype", "mixed_bfloat16"],
         ["lenet5", "--optimizer", "adamant"],
+        ["lenet5", "--lengths", "50"],
+        ["own.memcfg", "--lengths", "5,0"],
     ],
 )
 def test_what_cannot_be_combined_is_refused(capsys, arguments):
@@ -113,8 +115,11 @@ def test_a_device_that_is_not_here(capsys):
     peak = next(line for line in here.splitlines() if "peak" in line)
     assert peak in there
     assert "Train on the CPU" not in there
-    _, small = run(capsys, *arguments, "--profile", "t4", "--device-memory", "1GiB")
-    assert "Train on the CPU" in small
+    given_small = ("--profile", "t4", "--device-memory", "1GiB", "--method", "share")
+    for more in (("--batch", "8"), ("--largest-batch",)):
+        _, small = run(capsys, "lenet5", *more, *given_small)
+        assert "Train on the CPU" in small
+        assert max(map(len, small.splitlines())) <= 80
     code, out = run(
         capsys,
         *("lenet5", "--largest-batch", "--method", "share", *given[:2]),
@@ -132,3 +137,28 @@ def test_another_optimizer_and_dtype(capsys):
     code, _ = run(capsys, *arguments, "--dtype", "mixed_bfloat16")
     assert code == 0
     assert nn.Dense(3).dtype_policy.name == "float32"
+
+
+def test_a_model_file_of_any_length_takes_lengths(capsys, tmp_path):
+    steps = nn.Input((None, 4))
+    made = nn.GlobalMaxPooling1D()(nn.GRU(8, return_sequences=True)(steps))
+    model = nn.Model(steps, nn.Dense(1)(made))
+    model.compile("adam", "mse")
+    file = str(tmp_path / "own.memcfg")
+    model.save(file)
+    arguments = (file, "--largest-batch", "--limit", "1MiB", "--method", "share")
+    with pytest.raises(SystemExit):
+        main(["plan", *arguments])
+    told = capsys.readouterr()
+    assert "--lengths 50" in told.err
+    assert told.out == ""
+    batches = []
+    for length in (20, 50):
+        code, out = run(capsys, *arguments, "--lengths", str(length))
+        assert code == 0
+        batches.append(model.largest_batch("1MiB", policy="share", lengths=length))
+        assert f" {batches[-1]} " in out
+    assert batches[0] > batches[1]
+    given = (file, "--batch", "4", "--method", "share", "--lengths", "20")
+    _, out = run(capsys, *given)
+    assert f"({model.plan(4, policy='share', lengths=20).peak_bytes} B)" in out
