@@ -142,10 +142,31 @@ def padded(x, *sides):
             IMAGES.repeat(2, axis=1).repeat(3, axis=2),
         ),
         (lambda: nn.Rescaling(1 / 255, offset=-1), IMAGES, IMAGES / 255 - 1),
+        (
+            lambda: nn.Rescaling(0.5, np.arange(IMAGES.shape[-1])),
+            IMAGES,
+            IMAGES / 2 + np.arange(IMAGES.shape[-1]),
+        ),
+        (
+            lambda: nn.Rescaling([[2], [3]], [1] * IMAGES.shape[-1]),
+            IMAGES[:, :, :2],
+            IMAGES[:, :, :2] * [[2], [3]] + 1,
+        ),
     ],
 )
 def test_layers_that_move_elements(make, x, wanted):
     check(lambda tensor: make()(tensor), wanted, x)
+
+
+def test_several_numbers_scale_data_of_their_shape():
+    layer = nn.Rescaling([2.0, 3.0], -1)
+    assert layer.get_config()["scale"] == [2.0, 3.0]
+    found = layer(np.array([[1, 2]], np.uint8))
+    np.testing.assert_array_equal(found, [[1, 5]])
+    with pytest.raises(ValueError, match=r"scale of shape \(2,\) does not fit"):
+        layer(nn.Input((3,)))
+    with pytest.raises(TypeError, match="Rescaling: offset must be a number"):
+        nn.Rescaling(1, ["a"])
 
 
 def test_bilinear_is_a_line_between_centres():

@@ -157,8 +157,10 @@ def moves(draw):
                 "interpolation": draw(st.sampled_from(["nearest", "bilinear"])),
             }
         case "Rescaling":
-            number = st.floats(-2, 2)
-            arguments = {"scale": draw(number), "offset": draw(number)}
+            number = st.floats(-2, 2, width=32)
+            several = st.lists(number, min_size=shape[-1], max_size=shape[-1])
+            either = number | several.map(np.float32)
+            arguments = {"scale": draw(either), "offset": draw(either)}
     return name, shape, arguments
 
 

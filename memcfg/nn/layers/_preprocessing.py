@@ -115,6 +115,14 @@ class Normalization(Layer):
         self._statistics: tuple[np.ndarray, np.ndarray] | None = None
         super().__init__(name)
 
+    def get_config(self) -> dict[str, Any]:
+        """Return the arguments of the constructor; statistics as lists, as in Keras."""
+        given = super().get_config()
+        return {
+            name: each.tolist() if isinstance(each, np.ndarray) else each
+            for name, each in given.items()
+        }
+
     def __call__(self, inputs: Any, *more: Any, **options: Any) -> Any:
         """Compute on an array of any numbers at once, or connect to a tensor."""
         if isinstance(inputs, np.ndarray) and inputs.dtype.kind in "biu":

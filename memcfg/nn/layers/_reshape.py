@@ -574,10 +574,10 @@ class Rescaling(Layer):
 
     Parameters
     ----------
-    scale : float
-        The factor.
-    offset : float, default 0.0
-        The offset.
+    scale : float or array_like
+        The factor, or those along the last axes, such as one for each channel.
+    offset : float or array_like, default 0.0
+        The offset, or those along the last axes.
     name : str, optional
         The name, unique within a model.
     """
@@ -587,22 +587,57 @@ class Rescaling(Layer):
     supports_masking: ClassVar[bool] = True
 
     def __init__(
-        self, scale: float, offset: float = 0.0, *, name: str | None = None
+        self, scale: Any, offset: Any = 0.0, *, name: str | None = None
     ) -> None:
-        self.scale = constant(scale, "Rescaling: scale")
-        self.offset = constant(offset, "Rescaling: offset")
+        self.scale = _numbers(scale, "Rescaling: scale")
+        self.offset = _numbers(offset, "Rescaling: offset")
         super().__init__(name)
 
     def __call__(self, inputs: Any, *more: Any, **options: Any) -> Any:
         """Compute on an array of any numbers at once, as a step of `Dataset.map`."""
         if isinstance(inputs, np.ndarray) and not (more or options):
             numbers = inputs.astype(np.float32)
-            numbers *= np.float32(self.scale)
-            numbers += np.float32(self.offset)
+            numbers *= np.array(self.scale, np.float32)
+            numbers += np.array(self.offset, np.float32)
             return numbers
         return super().__call__(inputs, *more, **options)
 
+    def _check_shapes(self, shapes: Sequence[Shape]) -> None:
+        """Raise ValueError if several numbers do not match the last axes."""
+        for name in ("scale", "offset"):
+            lengths = np.shape(getattr(self, name))
+            last = shapes[0][-len(lengths) :] if lengths else ()
+            if len(last) < len(lengths) or any(
+                n not in (1, wanted) for n, wanted in zip(lengths, last, strict=True)
+            ):
+                raise ValueError(
+                    f"layer {self.name!r} (Rescaling): {name} of shape {lengths} does "
+                    f"not fit {show_shape(shapes[0])}"
+                )
+
     def trace(self, scope: Scope, inputs: Sequence[int]) -> int:
-        """Append the op."""
-        attributes = {"factor": self.scale, "term": self.offset}
-        return scope.apply("affine", inputs, attributes)[0]
+        """Append one op, or two for several numbers."""
+        if not isinstance(self.scale, list) and not isinstance(self.offset, list):
+            attributes = {"factor": self.scale, "term": self.offset}
+            return scope.apply("affine", inputs, attributes)[0]
+        (y,) = inputs
+        for kind, given in (("multiply", self.scale), ("add", self.offset)):
+            shape = scope.builder.shape(y)
+            array = np.array(given, ">f4")
+            constant = {
+                "shape": (1,) * (len(shape) - array.ndim) + array.shape,
+                "data": array.tobytes().hex(),
+            }
+            (wide,) = scope.apply("constant", (), constant)
+            (wide,) = scope.apply("broadcast_to", (wide,), {"shape": shape})
+            (y,) = scope.apply(kind, (y, wide))
+        return y
+
+
+def _numbers(value: Any, what: str) -> Any:
+    """Return a number, or nested lists of them."""
+    if isinstance(value, list | tuple | np.ndarray) and np.ndim(value):
+        for each in np.ravel(value):
+            constant(each, what)
+        return np.asarray(value, np.float32).tolist()
+    return constant(value, what)

@@ -566,7 +566,8 @@ def _read(layer: Any, column: np.ndarray) -> np.ndarray:
     if isinstance(layer, Identity):
         return column.astype(np.float32)
     if isinstance(layer, Rescaling):
-        return (column * layer.scale + layer.offset).astype(np.float32)
+        scaled: np.ndarray = column * np.array(layer.scale) + np.array(layer.offset)
+        return scaled.astype(np.float32)
     if isinstance(layer, Normalization):
         given: Any = (layer.input_mean, layer.input_variance)
         mean, variance = layer._statistics or given
