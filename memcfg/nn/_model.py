@@ -444,8 +444,10 @@ class Model(FixedAttributes, Configured):
     def layers(self) -> list[Layer]:
         """The layers and nested models, in the order of their weights.
 
-        Layers that outlive the model keep the values that lie on the host, as all do
-        after `close`. Reading one that lay on the device raises RuntimeError.
+        What operators and functions of `nn.ops` call is left out, as in Keras, unless
+        it has weights. Layers that outlive the model keep the values that lie on the
+        host, as all do after `close`. Reading one that lay on the device raises
+        RuntimeError.
         """
         listed = self._stacked()
         if type(self).call is not Model.call:  # without the ops of `call`
@@ -455,6 +457,10 @@ class Model(FixedAttributes, Configured):
                 for each in listed
                 if (each in own or each.weights) and not isinstance(each, Parameter)
             ]
+        elif self._network is not None and "_stack" not in type(self).__slots__:
+            nodes = self._network.nodes
+            called = {node.layer for node in nodes if not node.in_operation}
+            listed = [each for each in listed if each in called or each.weights]
         return [getattr(each, "model", each) for each in listed]
 
     def _stacked(self) -> Sequence[Layer]:

@@ -166,6 +166,16 @@ def test_models_share_the_weights_of_a_layer(rows):
     assert not first.get_weights()[1].any()
 
 
+def test_operators_and_functions_are_no_layers_as_in_keras():
+    x = nn.Input((4,), name="x")
+    h = nn.Dense(4, name="h")(x)
+    shared = nn.ReLU(name="shared")
+    y = nn.ops.maximum(shared(x + 2.0 * h) - h[:, :1], shared(h))
+    model = nn.Model(x, nn.Dropout(0.5, name="last")(y))
+    assert [each.name for each in model.layers] == ["x", "h", "shared", "last"]
+    assert model.get_layer(index=2) is shared
+
+
 def test_a_chain_that_is_built_late(images):
     x, _ = images
     layers = [nn.Conv2D(2, 3), nn.Flatten(), nn.Dense(3)]
