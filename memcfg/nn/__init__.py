@@ -420,6 +420,7 @@ __all__ = [
     "Zeros",
     "activations",
     "add",
+    "applications",
     "average",
     "backend",
     "callbacks",
@@ -457,9 +458,11 @@ def __dir__() -> list[str]:
     return [*__all__]
 
 
-if not TYPE_CHECKING:  # otherwise type checkers would accept any name
+if TYPE_CHECKING:
+    from memcfg.nn import applications
+else:  # type checkers would accept any name
     # wrappers are not in __all__, since `import *` would load scikit-learn
-    __getattr__ = absent(__name__, loaded=("wrappers",))
+    __getattr__ = absent(__name__, loaded=("applications", "wrappers"))
     sys.meta_path.append(
         MissingModules({f"{__name__}.{name}": why for name, why in ABSENT[""].items()})
     )

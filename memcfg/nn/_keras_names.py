@@ -26,8 +26,8 @@ __all__ = [
 
 
 _COMPLETE = (
-    *("activations", "constraints", "initializers", "losses", "metrics"),
-    *("models", "random", "regularizers"),
+    *("activations", "applications", "constraints", "initializers", "losses"),
+    *("metrics", "models", "random", "regularizers"),
 )
 ABSENT: Mapping[str, Mapping[str, str]] = {
     room: by_name(rows)
@@ -43,10 +43,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             ),
             "distribution": "a model is on one device",
             "distillation": "train on what the teacher's predict returns",
-            "applications": (
-                "memcfg.models has well-known networks, such as "
-                "memcfg.models.resnet50()"
-            ),
             "export": "use Model.export, which writes ONNX",
             "legacy": "Keras 3 has these under their own names",
             "name_scope": "layers have names, name=...",

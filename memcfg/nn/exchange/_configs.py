@@ -52,6 +52,11 @@ ROOMS = (
 BEYOND_KERAS = frozenset(
     {"Bilinear", "LocalResponseNormalization", "MaxUnpooling2D", "PositionEmbedding"}
 )
+# Classes of layers that Keras has beside networks that use them.
+_BESIDE = {
+    "CustomScaleLayer": "keras.src.applications.inception_resnet_v2",
+    "LayerScale": "keras.src.applications.convnext",
+}
 # Arguments that Keras does not have, left out where they are the default.
 _BEYOND = frozenset({"return_indices", "of"})
 _NAMES = ("serialize", "deserialize", "get")
@@ -171,6 +176,8 @@ def _module_of(kind: type) -> str:
     if not is_ours(kind):
         return kind.__module__
     room, name = room_of(kind), kind.__name__
+    if name in _BESIDE:
+        return _BESIDE[name]
     public = getattr(sys.modules.get(f"memcfg.nn.{room}".rstrip(".")), "__all__", ())
     known = name in public or name in ("InputLayer", "Nested")
     side = "keras" if known and name not in BEYOND_KERAS else "memcfg.nn"
@@ -413,6 +420,8 @@ def _classes() -> dict[tuple[str, str], type]:
 def _room_in(module: str) -> str:
     """Return the room of a module of Keras's, public or not."""
     parts = module.split(".")
+    if "applications" in parts:  # whose networks have layers of their own
+        return "layers"
     if "optimizers" in parts:
         return "optimizers" + ".schedules" * ("schedules" in parts)
     return next((each for each in ROOMS if each in parts), "")
