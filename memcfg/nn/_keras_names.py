@@ -42,7 +42,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
                 "pass a policy that recomputes to compile: memory=memcfg.plan.auto()"
             ),
             "distribution": "a model is on one device",
-            "distillation": "train on what the teacher's predict returns",
             "export": "use Model.export, which writes ONNX",
             "legacy": "Keras 3 has these under their own names",
             "name_scope": "layers have names, name=...",

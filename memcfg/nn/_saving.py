@@ -30,6 +30,7 @@ from memcfg.nn._attributes import constructor_arguments
 from memcfg.nn._nested import Nested
 from memcfg.nn._weight_files import Entry, WeightFile, write_file
 from memcfg.nn.constraints import Constraint
+from memcfg.nn.exchange._configs import _Described
 from memcfg.nn.initializers import Initializer
 from memcfg.nn.layers._layer import InputLayer, Layer, Place, inner_layers
 from memcfg.nn.losses import Loss
@@ -59,7 +60,7 @@ __all__ = [
 
 FORMAT, BACKUP = "memcfg.model/1", "memcfg.backup/3"
 # objects written as a class name and arguments
-SAVED = Layer, Loss, Metric, Initializer, Regularizer, Constraint
+SAVED = Layer, Loss, Metric, Initializer, Regularizer, Constraint, _Described
 STATE = "optimizer/"  # prefix of the keys of optimizer state
 KEPT = "state/"  # prefix of the keys of state that layers keep between batches
 
@@ -162,7 +163,7 @@ class _Writer:
         network = model._built_network()
         kind = type(model).__dict__.get("_saved_as")
         result = {
-            "class": kind or type(model).__name__,
+            "class": kind or class_name(type(model)),
             "name": model.name,
             "kind": model._kind,
             "trainable": model._nested is None or model.trainable,

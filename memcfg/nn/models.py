@@ -473,12 +473,13 @@ def _state_of(settings: Any) -> tuple[int | None, list[Entry]]:
 def _known_classes() -> dict[str, type]:
     """Return the classes of memcfg.nn that a file may name, by name."""
     result: dict[str, type] = {}
-    left: list[type] = [*SAVED]
+    left: list[type] = [*SAVED, Model]
     while left:
         kind = left.pop()
         left += type.__subclasses__(kind)
-        if is_ours(kind) and kind is not Nested:
-            result[class_name(kind)] = kind
+        name = class_name(kind)
+        if is_ours(kind) and kind is not Nested and not name.startswith("_"):
+            result[name] = kind
     return result | {old: result[new] for old, new in _RENAMED.items()}
 
 
@@ -516,9 +517,9 @@ class _Reader:
         model.compile(
             optimizer,
             loss,
-            weights,
-            measured,
-            weighted,
+            loss_weights=weights,
+            metrics=measured,
+            weighted_metrics=weighted,
             memory=document["memory"] if planned else None,
             times=document.get("times", TIMES[0]),
             # older files have none of the two
@@ -624,7 +625,8 @@ class _Reader:
             raise FormatError(
                 f"{self._where}: this version of memcfg has no class {name!r}"
             )
-        if not isinstance(kind, type) or not issubclass(kind, FixedAttributes):
+        saved = FixedAttributes, *SAVED
+        if not isinstance(kind, type) or not issubclass(kind, saved):
             raise FormatError(
                 f"{self._where}: the class {name!r} is unknown: pass "
                 f"custom_objects={{{name!r}: {name}}}"

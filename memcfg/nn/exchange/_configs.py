@@ -46,7 +46,7 @@ __all__ = [
 
 ROOMS = (
     *("layers", "losses", "metrics", "optimizers.schedules", "optimizers"),
-    *("initializers", "regularizers", "constraints"),
+    *("initializers", "regularizers", "constraints", "distillation", "quantizers"),
 )
 # Classes of these rooms that Keras does not have.
 BEYOND_KERAS = frozenset(
@@ -107,6 +107,12 @@ class Configured:
             The object.
         """
         return cls(**{name: revived(name, each) for name, each in config.items()})
+
+
+class _Described(Configured):
+    """What may be an argument of a model in a file, beside layers and losses."""
+
+    __slots__ = ()
 
 
 class OperationClass:
