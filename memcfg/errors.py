@@ -249,18 +249,26 @@ class InfeasiblePlanError(ResourceExhaustedError):
         lines = [
             super()._text(),
             self._enough(),
-            f"Lower bound for any policy: {exact(self.lower_bound_bytes)}.",
+            f"Lower bound for any policy: {exact(self.lower_bound_bytes)}"
+            f"{', for the whole batch' * self._needs_parts}.",
             *self._ways_out(),
         ]
         return "\n".join(lines)
 
+    @property
+    def _needs_parts(self) -> bool:
+        """Whether the smallest limit is that of micro-batches."""
+        parts = self.micro_batch_limit_bytes
+        return parts is not None and parts < self.smallest_limit_bytes
+
     def _enough(self) -> str:
         """Return what limits would do, in a sentence."""
-        limit, parts = exact(self.smallest_limit_bytes), self.micro_batch_limit_bytes
-        if parts is not None and parts < self.smallest_limit_bytes:
+        limit = exact(self.smallest_limit_bytes)
+        if self._needs_parts and self.micro_batch_limit_bytes is not None:
+            parts = exact(self.micro_batch_limit_bytes)
             return (
-                f"The smallest limit that would do is {exact(parts)}, in micro-batches "
-                f"of one sample;\nthe whole batch at once needs {limit}."
+                f"The smallest limit that would do is {parts}, in micro-batches of one "
+                f"sample;\nthe whole batch at once needs {limit}."
             )
         if self.is_smallest:
             return f"The smallest limit that would do is {limit}."

@@ -1170,8 +1170,8 @@ class Model(FixedAttributes, Configured):
         )
         with ExitStack() as stack:
             keep_seeds = stack.enter_context(seeds_of_refused(_Refused))
-            x = self._adapt_to(x, y, partial(sources, x, None, epochs_before=first))
             stack.enter_context(self._lock.session(self._trained_elsewhere()))
+            x = self._adapt_to(x, y, partial(sources, x, None, epochs_before=first))
             self._trainer.stop_training = False
             self._compiled("fit")
             resumed = [each.resumed_epoch() for each in given]

@@ -161,7 +161,7 @@ class Budget:
         read_ahead = ""
         if self.promised:
             read_ahead = (
-                f", and {format_bytes(self.promised)} for batches read ahead and "
+                f" beside {format_bytes(self.promised)} for batches read ahead and "
                 "elements that are shuffled"
             )
             hint = f"Prefetch fewer batches, or shuffle fewer elements. {hint}"

@@ -1115,6 +1115,9 @@ def test_a_refusal_names_the_limit_of_micro_batches_of_one_sample():
     least = refusal.value.micro_batch_limit_bytes
     assert least < refusal.value.smallest_limit_bytes
     assert f"would do is {least} B (" in str(refusal.value)
+    bound = f"Lower bound for any policy: {refusal.value.lower_bound_bytes} B ("
+    (line,) = [each for each in str(refusal.value).splitlines() if bound in each]
+    assert line.endswith("), for the whole batch.")
     with pytest.raises(InfeasiblePlanError):
         fit(least - 64)
     with pytest.warns(mc.errors.FallbackWarning):

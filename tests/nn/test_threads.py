@@ -212,6 +212,41 @@ def error_of(call, model, optimizer):
         return second.exception(60)
 
 
+def test_a_fit_that_another_thread_forestalls_reads_nothing(loss, rows):
+    """Also a loss of one's own, which reads the first batch of an iterator early."""
+
+    def own(y_true, y_pred):
+        return nn.ops.mean(nn.ops.square(y_pred - y_true), axis=-1)
+
+    class Waits(nn.callbacks.Callback):
+        def on_epoch_begin(self, epoch, logs=None):
+            began.set()
+            assert go_on.wait(60)
+
+    class Forestalling(list):
+        """Callbacks: when they are looked at, another thread begins to train."""
+
+        def __iter__(self):
+            options = {"callbacks": [Waits()], "verbose": 0}
+            running.append(pool.submit(model.fit, rows[0], targets, **options))
+            assert began.wait(60)
+            return super().__iter__()
+
+    began, go_on, running = threading.Event(), threading.Event(), []
+    model, targets = build(loss), np.zeros((30, 4), np.float32)
+    model.compile("sgd", own)
+    batches = iter([(rows[0], targets)])
+    with ThreadPoolExecutor(1) as pool:
+        try:
+            with pytest.raises(RuntimeError, match="trained in another thread"):
+                model.fit(batches, verbose=0, callbacks=Forestalling())
+        finally:
+            go_on.set()
+        running[0].result(60)
+    assert len(list(batches)) == 1
+    model.close()
+
+
 def test_a_second_fit_is_refused(in_fit, rows):
     model, optimizer, running = in_fit
     with pytest.raises(RuntimeError, match="being trained in another thread"):
