@@ -37,6 +37,7 @@ from memcfg.nn import (
     saving,
     tree,
     utils,
+    visualization,
 )
 from memcfg.nn._keras_names import ABSENT, absent
 from memcfg.nn._model import Model
@@ -453,6 +454,7 @@ __all__ = [
     "subtract",
     "tree",
     "utils",
+    "visualization",
 ]
 
 

@@ -46,9 +46,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "legacy": "Keras 3 has these under their own names",
             "name_scope": "layers have names, name=...",
             "version": "use memcfg.__version__",
-            "visualization": (
-                "write images with utils.save_img; utils.plot_model draws a model"
-            ),
         },
         "layers": {
             "FlaxLayer JaxLayer TFSMLayer TorchModuleWrapper": (

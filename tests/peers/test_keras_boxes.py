@@ -135,3 +135,19 @@ def test_numbers_of_boxes(count):
         np.testing.assert_array_equal(
             found[key], keras.ops.convert_to_numpy(wanted[key])
         )
+
+
+@pytest.mark.parametrize("mapping", [None, {i: (9 * i, 80, 5) for i in range(5)}])
+def test_masks_on_images(mapping):
+    images = RANDOM.uniform(0, 255, (2, 6, 8, 3)).astype(np.float32)
+    masks = RANDOM.integers(-1, 4, (2, 6, 8, 1)).astype(np.int32)
+    for options in ({}, {"alpha": 0.3, "ignore_index": 2}):
+        wanted, found = (
+            each.visualization.draw_segmentation_masks(
+                images, masks, 4, mapping, **options
+            )
+            for each in (keras, mc.nn)
+        )
+        apart = np.abs(found.astype(int) - np.asarray(wanted).astype(int))
+        assert apart.max() <= 1  # where a half is cut off
+        assert (apart == 0).mean() > 0.99

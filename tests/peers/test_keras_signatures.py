@@ -18,7 +18,14 @@ keras = pytest.importorskip("keras", reason="needs Keras: tox run -e parity")
 pytestmark = pytest.mark.parity
 ROOMS = (
     *("layers", "losses", "metrics", "optimizers", "callbacks", "initializers"),
-    *("regularizers", "utils", "utils.bounding_boxes", "wrappers", "distillation"),
+    *(
+        "regularizers",
+        "utils",
+        "utils.bounding_boxes",
+        "wrappers",
+        "distillation",
+        "visualization",
+    ),
 )
 OWN = {"Optimizer"}  # whose base class is no user's to make
 
