@@ -12,7 +12,7 @@ import pytest
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("[0-9]*.py"))
 MARK = "@pytest.mark.alone\n"
-LONG_ON_NUMPY = ("25_regression", "26_unet")  # a minute, and half a minute
+LONG_ON_NUMPY = ("25_regression", "26_unet", "85_fine_tune")  # half a minute or more
 
 
 def test_there_are_several_and_they_are_short():
