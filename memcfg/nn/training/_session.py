@@ -1757,7 +1757,7 @@ class Session:
     @property
     def _chooses_orders(self) -> bool:
         """Whether plans of this rank decide where some collectives run."""
-        return self._spec.rank is not None and self._spec.rank.sharding == "parameters"
+        return self._spec.rank is not None and self._spec.rank.sharding is not None
 
     def _load_together(
         self, rank: Rank, own: Sequence[ProgramKey], load: Callable[[], None]

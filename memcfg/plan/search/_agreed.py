@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from memcfg.errors import InfeasiblePlanError
 from memcfg.plan.format._actions import Compute
 from memcfg.plan.format._collectives import is_collective
-from memcfg.plan.search._overlap import started
+from memcfg.plan.search._overlap import overlapped
 from memcfg.plan.search._policy import is_lossless, refuse_unless_it_fits
 from memcfg.plan.search._request import Request
 
@@ -66,7 +66,7 @@ class Agreed:
         request = Request.of(graph, self.name, limit_bytes)
         numbers = {given: index for index, given in enumerate(request.order)}
         made = request.scheduled([numbers[op] for op in schedule])
-        return started(request, refuse_unless_it_fits(graph, made))
+        return overlapped(request, refuse_unless_it_fits(graph, made), keeps=True)
 
 
 def schedule_of(plan: Plan) -> list[int]:

@@ -8,12 +8,9 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from memcfg.plan.format._actions import Alias, Alloc, Compute, Free, Wait
-from memcfg.plan.format._collectives import (
-    any_beside,
-    beside_seconds,
-    runs_beside,
-)
+from memcfg.plan.format._collectives import any_beside, runs_beside
 from memcfg.plan.search._request import check, make_step
+from memcfg.plan.search.network._network_bound import network_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -131,7 +128,7 @@ def with_gap(
     A smaller gap that is already proven stays. ``is_over()`` ends the search for a
     bound, which is not made if that of plans without copies within the limit is known.
     If tensors may be swapped, the only bound is the time of each op once.
-    Collectives take at least their time on the network.
+    With collectives, `network_seconds` bounds it, too.
     """
     meets = any_beside(graph)
     leaves = may_leave(graph)
@@ -159,17 +156,12 @@ def with_gap(
         limit = None if leaves else plan.limit_bytes
         if known is None or leaves:
             known = _bound(graph, limit, is_over)
-        least = max(known, _network_seconds(graph))
+        least = max(known, network_seconds(graph)) if meets else known
         gap = max(0.0, taken / least - 1.0) if least else 0.0
         gap = gap if proven is None else min(gap, proven)
     seconds = plan.predicted.planning_seconds + time.perf_counter() - began
     predicted = replace(plan.predicted, optimality_gap=gap, planning_seconds=seconds)
     return replace(plan, predicted=predicted)
-
-
-def _network_seconds(graph: Graph) -> float:
-    """Return the seconds of all collectives of a graph."""
-    return sum(beside_seconds(graph, op) for op in graph.ops if runs_beside(op))
 
 
 def may_leave(graph: Graph) -> bool:
