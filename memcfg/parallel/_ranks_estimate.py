@@ -82,19 +82,19 @@ class RanksEstimate:
         if self.limit_bytes is not None:
             limit = f"{format_bytes(self.limit_bytes)} each"
         rate = f"{self.bytes_per_second / 1e9:.4g} GB/s"
-        numbers = ("State", "Peak", "Sent", "Time", "Waits")
+        numbers = ("State", "Peak", "Sent", "Time", "Waits", "At least")
         table = new_table("Divided", numbers=numbers)
         best = self.best
         for row in self.rows:
             if row.peak_bytes is None:
                 continue
             mark = " *" * (row is best and len(self.rows) > 1)
-            part = row.waiting_seconds / row.seconds if row.seconds else 0.0
+            waits = (row.waiting_seconds, row.least_waiting_seconds)
             table.add_row(
                 (row.shard or "none") + mark,
                 *map(format_bytes, (row.state_bytes, row.peak_bytes, row.sent_bytes)),
                 format_seconds(row.seconds),
-                f"{part:.0%}",
+                *(f"{each / (row.seconds or 1.0):.0%}" for each in waits),
             )
         head = [
             f"A step of {self.name!r} on {self.ranks} ranks, {limit}",

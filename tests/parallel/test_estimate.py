@@ -118,6 +118,21 @@ def test_a_slower_link_takes_longer_and_a_profile_has_its_times():
     assert gpu.best.sent_bytes == fast.sent_bytes
 
 
+@pytest.mark.parametrize("shard", SHARDINGS)
+def test_ranks_hardly_wait_where_the_link_allows_it(shard):
+    """ResNet-50 on eight devices: 161 weights, and as many gathers or more."""
+    model = mc.models.resnet50()
+    loss = nn.losses.SparseCategoricalCrossentropy(from_logits=True)
+    model.compile("adam", loss, batch_statistics="micro")
+    options = {"limit": "80GiB", "shard": shard, "profile": "h100"}
+    for link, latency in [("25GB", "5us"), ("10GB", "5us"), ("25GB", "50us")]:
+        row = estimate(model, 8, 256, link=link, latency=latency, **options).best
+        waits, least = row.waiting_seconds, row.least_waiting_seconds
+        assert 0.0 <= least <= waits
+        assert waits <= least + 0.005 * row.seconds
+        assert least < 1e-9 or (link, latency) != ("25GB", "5us")
+
+
 def test_what_cannot_be_divided_is_listed_with_the_reason():
     found = estimate(deep(optimizer=nn.SGD(clipnorm=1.0)), 4)
     assert [row.fits for row in found.rows] == [True, False, False, False]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from memcfg.errors import InfeasiblePlanError
 from memcfg.plan.format._collectives import sent_bytes
 from memcfg.plan.search._auto import without_gap
+from memcfg.plan.search.network._network_bound import network_seconds
 from memcfg.units import exact
 
 if TYPE_CHECKING:
@@ -37,6 +38,9 @@ class ShardEstimate:
         Predicted seconds of a step, collectives included.
     waiting_seconds : float
         The part of them in which a rank waits for collectives or copies.
+    least_waiting_seconds : float
+        A lower bound of that for any order of the same ops and collectives, without a
+        limit of memory: what the link does not let hide behind compute.
     recompute_seconds : float
         The part of them in which ops are computed again.
     method : str
@@ -55,6 +59,7 @@ class ShardEstimate:
     sent_bytes: int = 0
     seconds: float = 0.0
     waiting_seconds: float = 0.0
+    least_waiting_seconds: float = 0.0
     recompute_seconds: float = 0.0
     method: str = ""
     why_not: str = ""
@@ -87,6 +92,7 @@ def shard_estimate(
     except InfeasiblePlanError as error:
         least = error.smallest_limit_bytes
         return ShardEstimate(shard, state, least, why_not=f"needs {exact(least)}")
+    bound = max(0.0, network_seconds(graph) - plan.predicted.seconds)
     return ShardEstimate(
         shard,
         state,
@@ -95,6 +101,7 @@ def shard_estimate(
         sent_bytes(graph, plan),
         plan.elapsed_seconds,
         plan.predicted.stall_seconds,
+        min(bound, plan.predicted.stall_seconds),
         plan.predicted.recompute_seconds,
         plan.method,
     )
