@@ -236,16 +236,17 @@ def or_another_model(method: Callable[P, History]) -> Callable[P, History]:
                 "Pass data that can be read again, such as a memcfg.data.Dataset."
             )
         missing = refusal.smallest_limit_bytes - (refusal.limit_bytes or 0)
-        if make == "resize":
-            try:
-                other, name = model._of_smaller_images(rest)
-            except ImagesError as error:
-                undo()
-                reason = f"Smaller images cannot be used: {error}."
-                raise refusal.with_hint(reason) from None
-        else:
-            other = model._other_model(make, rest)
-            name = other.name
+        try:
+            with model._session.as_refused():
+                if make == "resize":
+                    other, name = model._of_smaller_images(rest)
+                else:
+                    other = model._other_model(make, rest)
+                    name = other.name
+        except ImagesError as error:
+            undo()
+            reason = f"Smaller images cannot be used: {error}."
+            raise refusal.with_hint(reason) from None
         kind = "resize" if make == "resize" else "model"
         step = Fallback(kind, refusal.program, missing, 0, name=name)
         step.warn(model.name)

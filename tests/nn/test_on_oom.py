@@ -607,6 +607,52 @@ def test_steps_of_ones_own_are_taken_in_order():
     assert model.dtype_policy.name == ("mixed_bfloat16" if rounds else "float32")
 
 
+def test_steps_that_do_not_help_are_not_in_force():
+    """A refused batch leaves the types of layers and the policy as they were."""
+
+    def made(on_oom):
+        nn.set_random_seed(3)
+        hidden = [nn.Conv2D(32, 3, padding="same") for _ in range(4)]
+        ends = nn.GlobalAveragePooling2D(), nn.Dense(5)
+        layers = [nn.Input((16, 16, 16)), *hidden, *ends]
+        return compiled(layers, on_oom=on_oom, memory="share")
+
+    x, y = numbers(32, 16, 16, 16), labels(32, 5)
+    known = made("raise")
+    known.train_on_batch(x[:2], y[:2])
+    limit, weights = known.plan(2).peak_bytes + 4096, known.get_weights()
+    known.close()
+    model = made(["gist_fp8", "mixed_bfloat16"])
+    limited(limit)
+    for _ in range(2):  # with the same warnings
+        with pytest.warns(FallbackWarning) as told, pytest.raises(InfeasiblePlanError):
+            model.train_on_batch(x, y)
+        assert "gist_fp8" in str(told[0].message)
+        assert model.dtype_policy.name == model.layers[1].compute_dtype == "float32"
+    with pytest.raises(FallbackWarning):  # warnings are errors here
+        model.train_on_batch(x, y)
+    model.train_on_batch(x[:2], y[:2])
+    for mine, theirs in zip(model.get_weights(), weights, strict=True):
+        assert mine.tobytes() == theirs.tobytes()
+    assert model.memory_report().fallbacks == ()
+
+
+def test_another_model_computes_as_this_one_then_would():
+    model = of_images(["mixed_bfloat16", "resize"])
+    x, y = numbers(8, 32, 32, 3), labels(8, 5)
+    limited(of_images("raise", 16).plan(8).peak_bytes)
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        history = model.fit(x, y, batch_size=8, verbose=0)
+    told = [str(each.message) for each in caught]
+    rounds = any("bfloat16" in each for each in told)  # where that needs less
+    assert "images are made" in told[-1]
+    name = "mixed_bfloat16" if rounds else "float32"
+    assert {each.dtype_policy.name for each in history.model.layers[2:]} == {name}
+    assert {each.dtype_policy.name for each in model.layers} == {"float32"}
+    history.model.close()
+
+
 def test_the_first_step_that_is_enough_is_the_last():
     def make():
         hidden = [nn.Conv2D(32, 3, padding="same", activation="relu") for _ in range(4)]

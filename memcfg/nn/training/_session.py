@@ -9,7 +9,7 @@ import itertools
 import threading
 import warnings
 from collections import deque
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from hashlib import blake2b
@@ -85,16 +85,17 @@ from memcfg.units import exact
 from memcfg.workspaces import ModelWorkspace, workspace_holders
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from weakref import WeakMethod
 
+    from memcfg.config import DTypePolicy
     from memcfg.devices import Device
     from memcfg.graph import Graph, Profile
     from memcfg.memory import Resource
     from memcfg.nn._network import Network, Weight
     from memcfg.nn.inputs._array_checks import Table
     from memcfg.nn.inputs._batches import Batch
-    from memcfg.nn.layers._layer import Shape
+    from memcfg.nn.layers._layer import Layer, Shape
     from memcfg.nn.optimizers import Optimizer
     from memcfg.nn.optimizers._optimizer import Slot
     from memcfg.nn.training._compile_config import Modes
@@ -174,6 +175,20 @@ _WHOLE = _Place(0, 0, 1, ())
 _UNCOUNTED = _WHOLE._replace(advances=False)
 
 
+class _StepsTaken(NamedTuple):
+    """What steps of `on_oom` change in a session."""
+
+    divisions: dict[ProgramKey, Division]
+    fallbacks: dict[ProgramKey, list[Fallback]]
+    past: deque[Fallback]
+    taken: list[Any]
+    policy: Policy
+    refused: ProgramKey | None
+    is_stale: bool
+    dtypes: list[tuple[Layer, DTypePolicy]]
+    loader_bytes: int
+
+
 class Session:
     """The state of a model and the programs that use it."""
 
@@ -184,6 +199,7 @@ class Session:
     _trained: ProgramKey | None = None  # the last whole batch that ranks train on
     _stored: Mapping[str, FirstValue] | None = None  # what lies in a file
     _holder: ModelHolder | None = None  # on the pool of the executor
+    _refused: _StepsTaken | None = None  # steps that did not help, of the last refusal
     _shrunk_from = 0  # bytes that the model could take before others took them
     _too_few = 0  # bytes within which the loaded programs cannot run
 
@@ -723,7 +739,7 @@ class Session:
                 return 0
             promises = [room - (before - each) for each in sizes]
             self._shrunk_from = shrunk_from or room  # if the rest is interrupted
-            restore, done = self._before_fallbacks(), False
+            steps, done = self._steps_taken(), False
             try:
                 done = self._load_first(wanted, training, promises)
                 done = done or self._load_in_parts(wanted, training, promises[-1])
@@ -731,7 +747,7 @@ class Session:
                 pass
             finally:
                 if not done:
-                    restore()
+                    self._put_back(steps)
             if not done:
                 self._shrunk_from = shrunk_from
                 self._too_few = before - sizes[-1]
@@ -740,20 +756,43 @@ class Session:
                 self._lead = self._programs([self._whole_of(lead)])[0]
             return max(0, before - executor.nbytes)
 
-    def _before_fallbacks(self) -> Callable[[], None]:
-        """Return what puts back the fallbacks and the loader's bytes of now."""
-        divisions, fallbacks = self._divisions.copy(), self.fallbacks.copy()
-        past, taken = self.past_fallbacks.copy(), self._taken.copy()
-        policy, refused, executor = self._policy, self.refused, self.executor
-        loader_bytes = executor.loader_bytes
+    def _steps_taken(self) -> _StepsTaken:
+        """Return the steps of `on_oom` that are in force, and the loader's bytes."""
+        return _StepsTaken(
+            self._divisions.copy(),
+            self.fallbacks.copy(),
+            self.past_fallbacks.copy(),
+            self._taken.copy(),
+            self._policy,
+            self.refused,
+            self._is_stale,
+            [(layer, layer._policy) for layer in self._layers()],
+            self.executor.loader_bytes,
+        )
 
-        def restore() -> None:
-            self._divisions, self.fallbacks = divisions, fallbacks
-            self.past_fallbacks, self._taken = past, taken
-            self._policy, self.refused = policy, refused
-            executor.loader_bytes = loader_bytes
+    def _put_back(self, before: _StepsTaken) -> None:
+        """Have the steps of `on_oom` in force that were before."""
+        self._divisions, self.fallbacks = before.divisions, before.fallbacks
+        self.past_fallbacks, self._taken = before.past, before.taken
+        self._policy, self.refused = before.policy, before.refused
+        self._is_stale = before.is_stale
+        for layer, dtype in before.dtypes:
+            layer._policy = dtype
+        self.executor.loader_bytes = before.loader_bytes
 
-        return restore
+    @contextmanager
+    def as_refused(self) -> Iterator[None]:
+        """Have the steps of `on_oom` taken inside that did not help the last refusal.
+
+        Another model that is made of this one computes as this one then would.
+        """
+        refused, now = self._refused, self._steps_taken()
+        if refused is not None:
+            self._put_back(refused)
+        try:
+            yield
+        finally:
+            self._put_back(now)
 
     def _in_use(self) -> list[ProgramKey]:
         """Return the batches that reports describe and that ran last."""
@@ -1106,7 +1145,24 @@ class Session:
     def _load(
         self, wanted: Sequence[ProgramKey], training: bool, promised: int
     ) -> None:
-        """Load programs; fall back until all fit, or raise the refusal of one."""
+        """Load programs; fall back until all fit, or raise the refusal of one.
+
+        Where they are not loaded, no step of `on_oom` is in force that was not before.
+        """
+        before = self._steps_taken()
+        try:
+            self._load_in_some_way(wanted, training, promised)
+        except BaseException as error:
+            tried = self._steps_taken()
+            if isinstance(error, InfeasiblePlanError):
+                self._refused = tried
+            # Crash reports list what was tried.
+            self._put_back(before._replace(past=tried.past, refused=tried.refused))
+            raise
+
+    def _load_in_some_way(
+        self, wanted: Sequence[ProgramKey], training: bool, promised: int
+    ) -> None:
         while True:
             began, left = planning_clock(), self.executor.budget_bytes(promised)
             try:
@@ -1268,14 +1324,14 @@ class Session:
         self._policy = Thriftier(self._policy, other)
         return True
 
+    def _layers(self) -> list[Layer]:
+        """Return the layers, with those inside of others."""
+        layers = self._spec.network.layers
+        return [leaf for layer in layers for _, leaf in layer._leaves()]
+
     def _round(self, key: ProgramKey) -> bool:
         """Let float32 layers compute in bfloat16, if a program then needs less."""
-        layers = [
-            leaf
-            for layer in self._spec.network.layers
-            for _, leaf in layer._leaves()
-            if leaf.compute_dtype == "float32"
-        ]
+        layers = [each for each in self._layers() if each.compute_dtype == "float32"]
         before = [layer._policy for layer in layers]
 
         def needed() -> int:
