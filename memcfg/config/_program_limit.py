@@ -12,7 +12,8 @@ import warnings
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from functools import wraps
-from typing import TYPE_CHECKING, ParamSpec, TypeVar
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
+from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar, cast
 
 from memcfg._caller import outside
 from memcfg.config._logical import chosen_device, device
@@ -158,15 +159,34 @@ class budget:  # noqa: N801  (a name to call, as numpy.errstate)
         Parameters
         ----------
         function : callable
-            The function.
+            The function, or a coroutine function.
 
         Returns
         -------
         callable
             The function inside of a ``with`` block.
+
+        Raises
+        ------
+        TypeError
+            If it is a generator function, most of whose code runs after the call.
         """
         self._used = True
-        limit = self._limit
+        limit, given = self._limit, cast("Any", function)
+        if isgeneratorfunction(given) or isasyncgenfunction(given):
+            raise TypeError(
+                f"a budget cannot decorate the generator function {given.__name__!r}, "
+                "whose code runs when its values are taken: enter the budget where "
+                "they are, `with memcfg.budget(...):`"
+            )
+        if iscoroutinefunction(given):
+
+            @wraps(given)
+            async def awaited(*args: P.args, **kwargs: P.kwargs) -> Any:
+                with budget(limit):
+                    return await given(*args, **kwargs)
+
+            return cast("Callable[P, R]", awaited)
 
         @wraps(function)
         def within(*args: P.args, **kwargs: P.kwargs) -> R:

@@ -202,6 +202,28 @@ def test_tasks_that_are_started_inside_count():
         assert asyncio.run(main(budget)) == (2 * MIB, 2)
 
 
+def test_coroutines_are_decorated_and_generators_are_not():
+    @mc.budget("4MiB")
+    async def task(nbytes):
+        await asyncio.sleep(0)
+        return len(ones(nbytes)), limit()
+
+    def generator():
+        yield ones(MIB)
+
+    async def asynchronous():
+        yield ones(MIB)
+
+    assert asyncio.iscoroutinefunction(task)
+    assert asyncio.run(task(MIB)) == (MIB, 4 * MIB)
+    with pytest.raises(MemoryError):
+        asyncio.run(task(5 * MIB))
+    assert limit() is None
+    for function in (generator, asynchronous):
+        with pytest.raises(TypeError, match=f"function '{function.__name__}'"):
+            mc.budget("4MiB")(function)
+
+
 def test_the_limit_holds_in_all_threads():
     pool = mc.config.logical_device(CPU).pool
     with mc.budget("8MiB"), ThreadPoolExecutor(1) as threads:
