@@ -245,10 +245,10 @@ def test_a_program_that_is_loaded_later_is_planned_within_what_is_left(pool):
 def test_threads_of_a_dataset_take_what_they_need_between_steps(pool):
     once, least = lossless(made())
     mc.config.set_memory_limit("CPU:0", once + 2**17)  # and what the dataset takes
-    held = []
+    held, left = [], threading.Semaphore(8)  # two threads take
 
     def taking(x, y):
-        if armed and len(held) < 8:
+        if armed and left.acquire(blocking=False):
             held.append(pool.allocate((2**17 + once - least) // 20, tag="taken"))
         return x * np.float32(0.5), y
 
