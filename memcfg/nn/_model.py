@@ -10,7 +10,7 @@ import re
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from difflib import get_close_matches
 from functools import partial, wraps
@@ -203,6 +203,20 @@ def _is_iterator(data: Any) -> bool:
     return isinstance(data, Iterator) and not hasattr(data, "reset")
 
 
+@contextmanager
+def _undone(model: Model, seeds: SeedMark, *, was_built: bool) -> Iterator[None]:
+    """Have a model unbuilt again, and no seeds drawn, if the block raises."""
+    try:
+        yield
+    except BaseException:
+        with model._lock.turn():
+            session = model._session
+            if not (was_built or session is None or session.known_values()):
+                model._unbuild()
+        seeds.restore()
+        raise
+
+
 def or_another_model(method: Callable[P, History]) -> Callable[P, History]:
     """Make `fit` train another model that ``on_oom`` names or makes, as a last way.
 
@@ -213,42 +227,12 @@ def or_another_model(method: Callable[P, History]) -> Callable[P, History]:
     def call(*args: P.args, **kwargs: P.kwargs) -> History:
         model: Any = args[0]
         seeds, was_built = SeedMark(), model.built
-
-        def undo() -> None:
-            with model._lock.turn():
-                session = model._session
-                if not (was_built or session is None or session.known_values()):
-                    model._unbuild()
-            seeds.restore()
-
         try:
             return method(*args, **kwargs)
         except _Refused as refused:
             refusal, iterator = refused.error, refused.iterator
-        make, rest = model._config.on_oom.behind()
-        if make is None:
-            undo()
-            raise refusal
-        if iterator:
-            undo()
-            raise refusal.with_hint(
-                "No other model is trained, since batches of the iterator were read. "
-                "Pass data that can be read again, such as a memcfg.data.Dataset."
-            )
-        missing = refusal.smallest_limit_bytes - (refusal.limit_bytes or 0)
-        try:
-            with model._session.as_refused():
-                if make == "resize":
-                    other, name = model._of_smaller_images(rest)
-                else:
-                    other = model._other_model(make, rest)
-                    name = other.name
-        except ImagesError as error:
-            undo()
-            reason = f"Smaller images cannot be used: {error}."
-            raise refusal.with_hint(reason) from None
-        kind = "resize" if make == "resize" else "model"
-        step = Fallback(kind, refusal.program, missing, 0, name=name)
+        with _undone(model, seeds, was_built=was_built):
+            other, step = model._trained_instead(refusal, iterator=iterator)
         step.warn(model.name)
         history: History = getattr(other, method.__name__)(*args[1:], **kwargs)
         session = other._parts.session
@@ -2622,6 +2606,33 @@ class Model(FixedAttributes, Configured):
         self._replace(Parts(network, compiled, session))
         for layer in () if network is None else network.leaves:
             layer._policy_used = True  # even if another model holds its values
+
+    def _trained_instead(
+        self, refusal: InfeasiblePlanError, *, iterator: bool
+    ) -> tuple[Model, Fallback]:
+        """Return the model that ``on_oom`` names or makes, or raise the refusal."""
+        session, (make, rest) = self._session, self._compiled("fit").on_oom.behind()
+        if make is None or session is None:
+            raise refusal
+        if iterator:
+            raise refusal.with_hint(
+                "No other model is trained, since batches of the iterator were read. "
+                "Pass data that can be read again, such as a memcfg.data.Dataset."
+            )
+        missing = refusal.smallest_limit_bytes - (refusal.limit_bytes or 0)
+        try:
+            with session.as_refused():
+                if make == "resize":
+                    other, name = self._of_smaller_images(rest)
+                else:
+                    assert callable(make)
+                    other = self._other_model(make, rest)
+                    name = other.name
+        except ImagesError as error:
+            reason = f"Smaller images cannot be used: {error}."
+            raise refusal.with_hint(reason) from None
+        kind = "resize" if make == "resize" else "model"
+        return other, Fallback(kind, refusal.program, missing, 0, name=name)
 
     def _other_model(self, make: Callable[[Model], Model], on_oom: OnOom) -> Model:
         """Return the model that a function makes of this one, compiled as this one."""

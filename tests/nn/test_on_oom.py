@@ -498,6 +498,18 @@ def test_the_largest_batch_fits_and_one_sample_more_does_not(program):
     assert model.largest_batch("4KiB") == 0
 
 
+@pytest.mark.parametrize("program", ["train", "predict"])
+def test_the_largest_batch_is_one_that_kernels_take(program):
+    """Where there is memory for more rows than their 31 bits count."""
+    model = compiled([nn.Input((3,)), nn.Dense(2)], loss="mse")
+    largest = model.largest_batch("80GiB", program=program)
+    assert largest == 2**31 - 1
+    peak = model.plan(largest, "80GiB", program=program).peak_bytes
+    assert peak < 80 * 2**30
+    with pytest.raises(mc.errors.KernelError):
+        model.plan(largest + 1, "80GiB", program=program)
+
+
 def test_several_policies_have_a_row_each_with_the_time_of_a_sample():
     model = compiled(dense_stack())
     policies = ["share", "auto", mc.plan.keep_all()]
@@ -777,11 +789,15 @@ def test_a_model_that_its_data_builds_has_another_trained_instead(step):
     for mine, theirs in zip(model.get_weights(), known.get_weights(), strict=True):
         assert mine.tobytes() == theirs.tobytes()
     history.model.close()
-    refused = made("resize")
-    limited("1KiB")
-    with pytest.raises(InfeasiblePlanError, match="Smaller images cannot be used"):
-        refused.fit(x, y, batch_size=8, verbose=0)
-    assert not refused.built
+    for steps, error in (
+        ("resize", pytest.raises(InfeasiblePlanError, match="Smaller images cannot")),
+        (lambda model: None, pytest.raises(TypeError, match="another Model")),
+    ):
+        refused = made(steps)
+        limited("1KiB")
+        with error:
+            refused.fit(x, y, batch_size=8, verbose=0)
+        assert not refused.built
 
 
 def test_what_keeps_images_from_being_smaller_is_said():

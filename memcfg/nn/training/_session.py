@@ -400,8 +400,9 @@ class Session:
         each = "" if count == 1 else f", or {count} of them"
         if given is not None:
             raise ValueError(
-                f"{self._spec.name!r} reads {shown}, with {count} axes of None, and "
-                f"lengths has {len(several)}: pass one length for all{each}"
+                f"{self._spec.name!r} reads {shown}, with {count} "
+                f"{'axis' if count == 1 else 'axes'} of None, and lengths has "
+                f"{len(several)}: pass one length{' for all' * bool(each)}{each}"
             )
         raise ValueError(
             f"{self._spec.name!r} reads {shown}, and what it takes depends on the "

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
+from memcfg.errors import KernelError
 from memcfg.plan import share
 from memcfg.plan.search._auto import first_of, rough_floor
 from memcfg.plan.search._watch import planning_clock
@@ -71,17 +72,27 @@ class BatchSearch:
         return self._graphs[batch]
 
     def _planned_shortfall(self, batch: int) -> int:
-        return self.executor.shortfall(
-            self._graph(batch),
-            first_of(self.policy),
-            self.promised,
-            self.limit_bytes,
-        )
+        try:
+            return self.executor.shortfall(
+                self._graph(batch),
+                first_of(self.policy),
+                self.promised,
+                self.limit_bytes,
+            )
+        except KernelError:  # more rows than a kernel takes
+            if batch == 1:
+                raise
+            return NO_PLAN
 
     def bound_excess(self, batch: int) -> float:
         """Return by how many bytes the lower bound of a batch exceeds the budget."""
-        graph = self._graph(batch)
-        return self.executor.bound_excess(graph, self.promised, self.limit_bytes)
+        try:
+            graph = self._graph(batch)
+            return self.executor.bound_excess(graph, self.promised, self.limit_bytes)
+        except KernelError:  # more rows than a kernel takes
+            if batch == 1:
+                raise
+            return math.inf
 
     def has_plain_plan(self, batch: int) -> bool:
         """Return whether a batch fits without computing any op twice."""
@@ -149,7 +160,10 @@ class BatchSearch:
 
     def rough_guess(self, high: int) -> int | None:
         """Estimate what fits from what a larger batch needs, without planning it."""
-        graph = self.executor.annotate(self._graph(high))
+        try:
+            graph = self.executor.annotate(self._graph(high))
+        except KernelError:  # more rows than a kernel takes
+            return None
         needed = rough_floor(self.policy, graph)
         left = self.executor.budget_bytes(self.promised, self.limit_bytes) or 0
         if needed is None or needed <= left:
