@@ -32,6 +32,7 @@ from memcfg.nn import (
     ops,
     optimizers,
     preprocessing,
+    quantizers,
     random,
     regularizers,
     saving,
@@ -228,6 +229,7 @@ from memcfg.nn.optimizers import (
     Optimizer,
     RMSprop,
 )
+from memcfg.nn.quantizers import Quantizer
 from memcfg.nn.regularizers import Regularizer
 from memcfg.nn.training.alternatives._largest_batches import (
     LargestBatch,
@@ -371,6 +373,7 @@ __all__ = [
     "PReLU",
     "Permute",
     "PositionEmbedding",
+    "Quantizer",
     "RMSNormalization",
     "RMSprop",
     "RandomBrightness",
@@ -447,6 +450,7 @@ __all__ = [
     "ops",
     "optimizers",
     "preprocessing",
+    "quantizers",
     "random",
     "regularizers",
     "saving",

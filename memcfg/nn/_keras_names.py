@@ -34,7 +34,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
     for room, rows in {
         **{each: {} for each in _COMPLETE},
         "": {
-            "quantizers Quantizer": "weights are float32",
             "Function Operation StatelessScope SymbolicScope": (
                 "models are traced with symbolic tensors: see Layer.call and Model.call"
             ),
@@ -58,6 +57,12 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
                 "gradients are float32: pass the inner optimizer alone"
             ),
             "legacy": "Keras 3 has these under their own names only: optimizers.SGD",
+        },
+        "quantizers": {
+            "*Config": (
+                "memcfg.compression stores the weights of models in few bits: see its "
+                "quantize"
+            ),
         },
         "callbacks": {
             "OrbaxCheckpoint": "use ModelCheckpoint",

@@ -43,7 +43,7 @@ def test_every_name_of_keras_can_be_imported_or_says_why_not(room):
     [
         ("from memcfg.nn.layers import JaxLayer", "layers of other frameworks"),
         ("from memcfg.nn.applications import Resnet50", "did you mean 'ResNet50'"),
-        ("import memcfg.nn.quantizers", "float32"),
+        ("import memcfg.nn.export", r"Model\.export"),
         ("from memcfg.nn.datasets import imdb", "is a pickle"),
         ("from memcfg.nn.layers import Dence", "did you mean 'Dense'"),
         (

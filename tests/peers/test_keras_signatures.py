@@ -25,6 +25,7 @@ ROOMS = (
         "wrappers",
         "distillation",
         "visualization",
+        "quantizers",
     ),
 )
 OWN = {"Optimizer"}  # whose base class is no user's to make

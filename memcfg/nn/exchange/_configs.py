@@ -478,11 +478,16 @@ def _unknown(name: str, module: Any, room: str | None) -> str:
 
 
 def functions_of(
-    room: str, base: type, named: Callable[[Any], Any], config: str = "config"
+    room: str,
+    base: type,
+    named: Callable[[Any], Any],
+    config: str = "config",
+    argument: str = "",
 ) -> tuple[Callable[..., Any], Callable[..., Any], Callable[..., Any]]:
     """Return the functions `serialize`, `deserialize` and `get` of a module.
 
-    `config` is Keras's name of the first argument of its `deserialize`.
+    `config` is Keras's name of the first argument of its `deserialize`, and `argument`
+    that of its `serialize`; by default the name of the base class in lower case.
     """
 
     def written(obj: Any) -> Any:
@@ -507,13 +512,14 @@ def functions_of(
         return named(own or identifier)
 
     what = base.__name__
-    serialize = _renamed(written, {"obj": what.lower()})
+    argument = argument or what.lower()
+    serialize = _renamed(written, {"obj": argument})
     deserialize = _renamed(read, {"config": config})
     serialize.__doc__ = f"""Return a {what} as a configuration.
 
     Parameters
     ----------
-    {what.lower()} : {what}
+    {argument} : {what}
         The object, or a named function.
 
     Returns

@@ -16,7 +16,7 @@ from memcfg.nn import ops
 from memcfg.nn._keras_names import absent
 from memcfg.nn.backend import epsilon
 from memcfg.nn.layers import SymbolicTensor
-from memcfg.nn.layers._layer import Variable
+from memcfg.nn.ops._computing import computing
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -48,12 +48,6 @@ _RELATIVE = ("xyxy", "yxyx", "xywh", "center_xywh")
 _FORMATS = (*_FORMS, *(f"rel_{each}" for each in _RELATIVE))
 
 
-def _module(*values: Any) -> Any:
-    """Return what computes: ops for tensors and under a tape, NumPy for arrays."""
-    tensors = any(isinstance(each, SymbolicTensor) for each in values)
-    return ops if tensors or Variable.functions.is_taped() else np
-
-
 def _boxes(given: Any) -> Any:
     """Return boxes as an array or a tensor; ValueError without four numbers each."""
     boxes = given if isinstance(given, SymbolicTensor) else np.asanyarray(given)
@@ -65,7 +59,7 @@ def _boxes(given: Any) -> Any:
 
 
 def _cast(value: Any, dtype: str) -> Any:
-    if _module(value) is ops:
+    if computing(value) is ops:
         return ops.cast(value, dtype)
     return np.asarray(value).astype(dtype, copy=False)
 
@@ -161,7 +155,7 @@ def convert_format(
 def _corners(boxes: Any, source: str, size: Any) -> Sequence[Any]:
     """Return left, top, right and bottom; in pixels if a size (width, height) is."""
     kind, turned = _FORMS[source.removeprefix("rel_")]
-    a, b, c, d = _module(boxes).split(boxes, 4, axis=-1)
+    a, b, c, d = computing(boxes).split(boxes, 4, axis=-1)
     x, y, right, bottom = (b, a, d, c) if turned else (a, b, c, d)
     if kind == "corner and size":
         right, bottom = x + right, y + bottom
@@ -192,7 +186,7 @@ def _written(corners: Sequence[Any], target: str, size: Any) -> Any:
         x, y = x / size[0], y / size[1]
         right, bottom = right / size[0], bottom / size[1]
     several = [y, x, bottom, right] if turned else [x, y, right, bottom]
-    return _module(*several).concatenate(several, axis=-1)
+    return computing(*several).concatenate(several, axis=-1)
 
 
 def clip_to_image_size(
@@ -237,7 +231,7 @@ def clip_to_image_size(
             f"height={height} and width={width}"
         )
     boxes = _boxes(bounding_boxes["boxes"])
-    module = _module(boxes)
+    module = computing(boxes)
     x1, y1, x2, y2 = module.split(boxes, 4, axis=-1)
     x1, x2 = module.clip(x1, 0, width), module.clip(x2, 0, width)
     y1, y2 = module.clip(y1, 0, height), module.clip(y2, 0, height)
@@ -246,7 +240,7 @@ def clip_to_image_size(
     labels = bounding_boxes.get("labels")
     if labels is not None:
         areas = module.squeeze((x2 - x1) * (y2 - y1), axis=-1)
-        result["labels"] = _module(boxes, labels).where(areas > 0, labels, -1)
+        result["labels"] = computing(boxes, labels).where(areas > 0, labels, -1)
     return result
 
 
@@ -303,8 +297,8 @@ def affine_transform(
         _of_images(each)
         for each in (angle, translate_x, translate_y, scale, shear_x, shear_y)
     )
-    module = _module(boxes, angle, move_x, move_y, scale, shear_x, shear_y)
-    numbers = _module(angle, shear_x, shear_y)
+    module = computing(boxes, angle, move_x, move_y, scale, shear_x, shear_y)
+    numbers = computing(angle, shear_x, shear_y)
     x0 = (0.5 if center_x is None else center_x) * (width - 1)
     y0 = (0.5 if center_y is None else center_y) * (height - 1)
     turn, lean_x, lean_y = (
@@ -337,7 +331,7 @@ def _of_images(value: Any) -> Any:
         value = np.asarray(value, np.float32)
     if not value.shape:
         return value
-    module = _module(value)
+    module = computing(value)
     return module.expand_dims(module.expand_dims(value, -1), -1)
 
 
@@ -383,7 +377,7 @@ def crop(
     """
     _in_pixels(bounding_box_format, "crop")
     boxes = _boxes(boxes)
-    module = _module(boxes)
+    module = computing(boxes)
     x1, y1, x2, y2 = module.split(boxes, 4, axis=-1)
     ends = [
         module.clip(x1 - left, 0, width),
@@ -430,7 +424,7 @@ def pad(
     del height, width
     _in_pixels(bounding_box_format, "pad")
     boxes = _boxes(boxes)
-    module = _module(boxes)
+    module = computing(boxes)
     x1, y1, x2, y2 = module.split(boxes, 4, axis=-1)
     ends = [x1 + left, y1 + top, x2 + left, y2 + top]
     return module.concatenate(ends, axis=-1)
@@ -500,9 +494,9 @@ def encode_box_to_deltas(
     size = _size_of(image_shape)
     anchors = convert_format(anchors, anchor_format, encoding_format, *size)
     boxes = convert_format(boxes, box_format, encoding_format, *size)
-    module = _module(anchors, boxes)
-    of_anchors = _module(anchors).maximum(anchors[..., 2:], epsilon())
-    of_boxes = _module(boxes).maximum(boxes[..., 2:], epsilon())
+    module = computing(anchors, boxes)
+    of_anchors = computing(anchors).maximum(anchors[..., 2:], epsilon())
+    of_boxes = computing(boxes).maximum(boxes[..., 2:], epsilon())
     ends = [
         (boxes[..., :2] - anchors[..., :2]) / of_anchors,
         module.log(of_boxes / of_anchors),
@@ -563,9 +557,9 @@ def decode_deltas_to_boxes(
     sizes = anchors[..., 2:]
     ends = [
         deltas[..., :2] * sizes + anchors[..., :2],
-        _module(deltas).exp(deltas[..., 2:]) * sizes,
+        computing(deltas).exp(deltas[..., 2:]) * sizes,
     ]
-    boxes = _module(anchors, deltas).concatenate(ends, axis=-1)
+    boxes = computing(anchors, deltas).concatenate(ends, axis=-1)
     return convert_format(boxes, encoded_format, box_format, *size)
 
 
@@ -620,9 +614,9 @@ def compute_iou(
                 f"compute_iou: {name} must be of shape (n, 4) or (images, n, 4), got "
                 f"{each.shape}"
             )
-    module = _module(first, second)
-    x1, y1, x2, y2 = _module(first).split(first, 4, axis=-1)
-    others = _module(second)
+    module = computing(first, second)
+    x1, y1, x2, y2 = computing(first).split(first, 4, axis=-1)
+    others = computing(second)
     a1, b1, a2, b2 = (
         others.swapaxes(each, -1, -2) for each in others.split(second, 4, axis=-1)
     )
@@ -635,7 +629,7 @@ def compute_iou(
         return result
     unset = [
         part.max(each, axis=-1, keepdims=True) < 0
-        for part, each in ((_module(first), first), (others, second))
+        for part, each in ((computing(first), first), (others, second))
     ]
     unset[1] = others.swapaxes(unset[1], -1, -2)
     result = module.where(unset[0], mask_val, result)
@@ -688,9 +682,9 @@ def compute_ciou(
         _pixels(x, bounding_box_format, image_shape, "compute_ciou")
         for x in (boxes1, boxes2)
     )
-    module, small = _module(first, second), epsilon()
-    x1, y1, x2, y2 = _module(first).split(first, 4, axis=-1)
-    a1, b1, a2, b2 = _module(second).split(second, 4, axis=-1)
+    module, small = computing(first, second), epsilon()
+    x1, y1, x2, y2 = computing(first).split(first, 4, axis=-1)
+    a1, b1, a2, b2 = computing(second).split(second, 4, axis=-1)
     widths = x2 - x1, a2 - a1
     heights = y2 - y1 + small, b2 - b1 + small
     wide = module.minimum(x2, a2) - module.maximum(x1, a1)
@@ -703,8 +697,8 @@ def compute_ciou(
     diagonal = across**2 + down**2 + small
     apart = ((x1 + x2) / 2 - (a1 + a2) / 2) ** 2 + ((y1 + y2) / 2 - (b1 + b2) / 2) ** 2
     angles = (
-        _module(first).arctan(widths[0] / heights[0]),
-        _module(second).arctan(widths[1] / heights[1]),
+        computing(first).arctan(widths[0] / heights[0]),
+        computing(second).arctan(widths[1] / heights[1]),
     )
     v = (4 / math.pi**2) * (angles[1] - angles[0]) ** 2
     alpha = v / (v - iou + (1 + small))
