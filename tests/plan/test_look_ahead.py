@@ -20,6 +20,7 @@ from memcfg.errors import InfeasiblePlanError
 from memcfg.plan import (
     Compute,
     auto,
+    checkmate_lp,
     in_place,
     look_ahead,
     lower_bound,
@@ -323,3 +324,16 @@ def test_networks_take_no_more_work_than_by_segments(name):
             assert plan.predicted.seconds <= 1.001 * theirs  # a search without proof
             assert auto()(graph, limit).predicted.seconds <= theirs
     assert seconds == sorted(seconds, reverse=True)
+
+
+@pytest.mark.parametrize("part", [0.1, 0.3])
+def test_what_is_computed_again_may_come_before_it_is_read(part):
+    """AlexNet's first layer runs again before gradients that leave it no room."""
+    graph = zoo_step("alexnet", 16)
+    with pytest.raises(InfeasiblePlanError) as refusal:
+        look_ahead()(graph, 1)
+    least = refusal.value.smallest_limit_bytes
+    limit = round(least + part * (share()(graph).peak_bytes - least))
+    plan, rounded = look_ahead()(graph, limit), checkmate_lp()(graph, limit)
+    validate(graph, plan)
+    assert plan.predicted.recompute_seconds <= rounded.predicted.recompute_seconds

@@ -123,6 +123,7 @@ class Search {
     double worth;  // cost by bytes freed: less is better
     double freed;
     Index op, step;
+    Index since, tensor;  // what is dropped, from the use before
   };
 
   bool is_over() { return work_ >= deadline_ || is_stopped(); }
@@ -218,7 +219,7 @@ class Search {
     for (const Index again : closure_)
       cost += step_.cost[static_cast<std::size_t>(again)];
     cost *= bias;
-    candidates_.push_back({cost / freed, freed, op, step});
+    candidates_.push_back({cost / freed, freed, op, step, since, tensor});
     note_worth(cost / freed);
   }
 
@@ -349,15 +350,21 @@ class Search {
       for (; tried < some; ++tried) {
         if (is_stopped()) return false;
         const Candidate& candidate = candidates_[tried];
-        insert(sequence, candidate);
-        if (!run(*trial_, edited_)) continue;
-        const double freed = before - trial_->excess(goal_);
-        if (freed <= 0) continue;
-        const double worth = bias_[static_cast<std::size_t>(candidate.op)] *
-                             (trial_->cost - cost + least_cost_) / freed;
-        if (worth >= best) continue;
-        best = worth;
-        std::swap(best_, edited_);
+        double freed = 0;
+        for (Index place : {candidate.step, Index{-1}}) {
+          if (place < 0 && early_ && freed < kKept * candidate.freed)
+            place = early_place(candidate);
+          if (place < 0) break;
+          insert(sequence, candidate.op, place);
+          if (!run(*trial_, edited_)) continue;
+          freed = before - trial_->excess(goal_);
+          if (freed <= 0) continue;
+          const double worth = bias_[static_cast<std::size_t>(candidate.op)] *
+                               (trial_->cost - cost + least_cost_) / freed;
+          if (worth >= best) continue;
+          best = worth;
+          std::swap(best_, edited_);
+        }
       }
       if (best == none) continue;
       std::swap(sequence, best_);
@@ -366,9 +373,31 @@ class Search {
     return false;
   }
 
-  void insert(const Sequence& sequence, const Candidate& candidate) {
-    close(candidate.op, candidate.step);
-    const auto at = sequence.begin() + candidate.step;
+  // The place before the reader's where the fewest bytes are in use, if the tensor can
+  // be held from there on; else -1. What a replay itself needs may not fit at the
+  // reader.
+  Index early_place(const Candidate& candidate) const {
+    const Extent room =
+        limit_ - step_.bytes[static_cast<std::size_t>(candidate.tensor)];
+    const auto beside = [&](Index place) {
+      const auto at = static_cast<std::size_t>(place);
+      return std::min(now_->load[at], now_->load[at + 1]);
+    };
+    Index best = -1;
+    Extent least = beside(candidate.step);
+    for (Index place = candidate.step - 1; place > candidate.since; --place) {
+      if (now_->load[static_cast<std::size_t>(place) + 1] > room) break;
+      if (candidate.step - place > kEarly) break;
+      if (beside(place) >= least) continue;
+      least = beside(place);
+      best = place;
+    }
+    return best;
+  }
+
+  void insert(const Sequence& sequence, Index op, Index place) {
+    close(op, place);
+    const auto at = sequence.begin() + place;
     edited_.assign(sequence.begin(), at);
     edited_.insert(edited_.end(), closure_.begin(), closure_.end());
     edited_.insert(edited_.end(), at, sequence.end());
@@ -533,6 +562,7 @@ class Search {
     Sequence current = best, trial;
     while (!is_over() && best_replayed > 0) {
       trial = current;
+      early_ = list != nullptr && chance_.below(2);
       destroy(trial);
       const double part = chance_.below(2) ? 0 : chance_.unit() * chance_.unit();
       const auto margin = static_cast<Extent>(part * static_cast<double>(limit));
@@ -582,6 +612,8 @@ class Search {
   static constexpr std::size_t kShort = 48;      // ops looked at before it may be dear
   static constexpr std::size_t kLongest = 1000;  // ops that one candidate repeats
   static constexpr std::size_t kFew = 6, kMost = 96, kMany = 512;  // candidates
+  static constexpr double kKept = 0.75;     // of the freed bytes, else an earlier place
+  static constexpr Index kEarly = 32;       // steps by which a replay may come earlier
   static constexpr std::size_t kGone = 24;  // replays left out at once
   // Ops from which a sequence is so long that replays are left out in groups, and how
   // many groups are tried then.
@@ -606,6 +638,7 @@ class Search {
   std::size_t marked_ = 0;      // ops of a closure, and their cost, so far
   double closure_cost_ = 0, most_cost_ = kNever;
   bool is_dear_ = false;
+  bool early_ = false;  // whether replays are tried at earlier places, too
   std::vector<std::pair<Index, Index>> chosen_;  // step and op
   std::vector<Index> closure_, used_, count_, places_, times_;
   std::vector<Extent> blocks_;
