@@ -6,18 +6,14 @@ import numpy.typing as npt
 
 __all__ = [
     "RandomWords",
-    "RangeDecoder",
     "RowWriter",
     "ShuffleOrder",
     "crc32c",
-    "decode_pair",
-    "place_entries",
+    "decode_entries",
     "read_rows",
 ]
 
 _Numbers: TypeAlias = npt.NDArray[np.int64]
-_Shares: TypeAlias = npt.NDArray[np.float64]
-_Symbols: TypeAlias = npt.NDArray[np.int32]
 
 @final
 class RandomWords:
@@ -37,13 +33,6 @@ class ShuffleOrder:
     def drain(self, out: _Numbers) -> int: ...
 
 @final
-class RangeDecoder:
-    def __new__(cls, code: bytes | memoryview | npt.NDArray[np.uint8]) -> Self: ...
-    def decode(self, probabilities: _Shares, out: _Symbols) -> bool: ...
-    @property
-    def may_end(self) -> bool: ...
-
-@final
 class RowWriter:
     def __new__(cls, arrays: tuple[npt.NDArray[Any], ...], form: Any) -> Self: ...
     def fill(
@@ -56,23 +45,15 @@ class RowWriter:
     ) -> tuple[int, tuple[Any, ...]]: ...
 
 def crc32c(data: bytes | bytearray | memoryview, before: int = 0) -> int: ...
-def decode_pair(
-    first: RangeDecoder,
-    of_first: _Shares,
-    to_first: _Symbols,
-    second: RangeDecoder,
-    of_second: _Shares,
-    to_second: _Symbols,
-) -> bool: ...
-def place_entries(
-    steps: _Symbols,
-    numbers: _Symbols,
+def decode_entries(
+    code: bytes | memoryview | npt.NDArray[np.uint8],
+    apart: int,
+    count: int,
+    of_gaps: npt.NDArray[np.float64],
+    of_numbers: npt.NDArray[np.float64],
     codebook: npt.NDArray[np.uint32],
     out: npt.NDArray[np.uint32],
-    last: int,
-    of_steps: _Numbers,
-    of_numbers: _Numbers,
-) -> int: ...
+) -> bool: ...
 def read_rows(
     fd: int, offset: int, row_bytes: int, rows: _Numbers, out: npt.NDArray[Any]
 ) -> None: ...

@@ -2,12 +2,12 @@
 """Rows: the order in which a shuffle sends them, those of a file, and of batches.
 
 The functions of `shuffle_order.hpp`, `read_rows.hpp`, `crc32c.hpp` and
-`range_decoder.hpp` link nothing else of the core.
+`range_entries.hpp` link nothing else of the core.
 """
 
 cimport cython
 cimport numpy as cnp
-from libc.stdint cimport int32_t, int64_t, uint32_t, uint64_t
+from libc.stdint cimport int64_t, uint32_t, uint64_t
 from libc.string cimport memcmp, memcpy
 
 import os
@@ -21,12 +21,10 @@ cnp.import_array()
 
 __all__ = [
     "RandomWords",
-    "RangeDecoder",
     "RowWriter",
     "ShuffleOrder",
     "crc32c",
-    "decode_pair",
-    "place_entries",
+    "decode_entries",
     "read_rows",
 ]
 
@@ -69,25 +67,21 @@ cdef extern from "memcfg/read_rows.hpp" namespace "memcfg" nogil:
     )
 
 
-cdef extern from "memcfg/range_decoder.hpp" namespace "memcfg" nogil:
-    cdef cppclass Model "memcfg::RangeModel":
-        Model() except +
-        bint fill(const double* probabilities, size_t count) except +
+cdef extern from "memcfg/range_entries.hpp" namespace "memcfg" nogil:
+    cdef struct RangeEntries:
+        const unsigned char* code
+        size_t bytes
+        size_t apart
+        size_t count
+        double* of_gaps
+        size_t gaps
+        double* of_numbers
+        const uint32_t* codebook
+        size_t codewords
 
-    cdef cppclass Decoder "memcfg::RangeDecoder":
-        Decoder(const unsigned char* code, size_t words)
-        bint decode(const Model& model, size_t count, int32_t* to)
-        bint may_end()
-
-    bint decode_both "memcfg::RangeDecoder::decode"(
-        Decoder& first,
-        const Model& of_first,
-        int32_t* to_first,
-        Decoder& second,
-        const Model& of_second,
-        int32_t* to_second,
-        size_t count,
-    )
+    bint decode_all "memcfg::decode_entries"(
+        const RangeEntries& entries, uint32_t* out, size_t words
+    ) except +
 
 
 cdef extern from "memcfg/crc32c.hpp" namespace "memcfg" nogil:
@@ -257,117 +251,49 @@ def crc32c(const unsigned char[::1] data not None, uint32_t before=0):
     return result
 
 
-@cython.final
-cdef class RangeDecoder:
-    """The decoder of a range code, as constriction's RangeDecoder is one.
-
-    The code is words of 4 bytes, which must not change meanwhile.
-    """
-
-    cdef Decoder* decoder
-    cdef Model* model
-    cdef const unsigned char[::1] code
-
-    def __cinit__(self, const unsigned char[::1] code not None):
-        if code.shape[0] % 4:
-            raise ValueError(f"a range code has words of 4 bytes, not {code.shape[0]}")
-        self.code = code
-        self.model = new Model()
-        self.decoder = new Decoder(
-            &code[0] if code.shape[0] else NULL, code.shape[0] // 4
-        )
-
-    def __dealloc__(self):
-        del self.decoder
-        del self.model
-
-    def decode(self, const double[::1] probabilities not None, int32_t[::1] out not None):
-        """Decode as many symbols as `out` takes; return whether the code has them."""
-        cdef size_t count = out.shape[0]
-        cdef bint known
-        self.fill(probabilities)
-        if count == 0:
-            return True
-        with nogil:
-            known = self.decoder.decode(self.model[0], count, &out[0])
-        return known
-
-    @property
-    def may_end(self):
-        """Whether the code may end behind what has been decoded."""
-        return self.decoder.may_end()
-
-    cdef int fill(self, const double[::1] probabilities) except -1:
-        cdef size_t count = probabilities.shape[0]
-        if count == 0 or not self.model.fill(&probabilities[0], count):
-            raise ValueError("probabilities are at least two numbers that add up to 1")
-        return 0
-
-
-def decode_pair(
-    RangeDecoder first not None,
-    const double[::1] of_first not None,
-    int32_t[::1] to_first not None,
-    RangeDecoder second not None,
-    const double[::1] of_second not None,
-    int32_t[::1] to_second not None,
-):
-    """Decode two codes at once, as `RangeDecoder.decode` does; return whether it can."""
-    cdef size_t count = to_first.shape[0]
-    cdef bint known
-    if first is second or to_second.shape[0] != to_first.shape[0]:
-        raise ValueError("two codes have as many symbols each")
-    first.fill(of_first)
-    second.fill(of_second)
-    if count == 0:
-        return True
-    with nogil:
-        known = decode_both(
-            first.decoder[0],
-            first.model[0],
-            &to_first[0],
-            second.decoder[0],
-            second.model[0],
-            &to_second[0],
-            count,
-        )
-    return known
-
-
-def place_entries(
-    const int32_t[::1] steps not None,
-    const int32_t[::1] numbers not None,
+def decode_entries(
+    const unsigned char[::1] code not None,
+    size_t apart,
+    size_t count,
+    double[::1] of_gaps not None,
+    double[::1] of_numbers not None,
     const uint32_t[::1] codebook not None,
     uint32_t[::1] out not None,
-    int64_t last,
-    int64_t[::1] of_steps not None,
-    int64_t[::1] of_numbers not None,
 ):
-    """Write words of a codebook behind gaps from word `last` on, and count symbols.
+    """Write the words of a range code into `out`; return whether it is one.
 
-    Returns the place of the last word, or -1 if an entry has no place or no word.
+    It has `count` entries; the first `apart` bytes are a code of the gaps, if not 0.
+    `of_gaps` and `of_numbers` are the first counts, and then the last ones. The code
+    must not change meanwhile.
     """
-    cdef Py_ssize_t i, count = steps.shape[0]
-    cdef int64_t words = out.shape[0]
-    if numbers.shape[0] != count or of_numbers.shape[0] != codebook.shape[0]:
-        raise ValueError("each gap has a number, and each word a count")
+    cdef size_t size = code.shape[0], words = out.shape[0], codewords = codebook.shape[0]
+    cdef RangeEntries of
+    cdef uint32_t* to = NULL
+    cdef bint known
+    if (
+        size % 4
+        or apart % 4
+        or apart > size
+        or of_gaps.shape[0] == 0
+        or of_numbers.shape[0] != codebook.shape[0]
+        or (count > 0 and (codewords == 0 or words == 0))
+    ):
+        raise ValueError("a range code has words of 4 bytes, and a count for each symbol")
+    of.code = NULL
+    if size:
+        of.code = &code[0]
+    of.bytes, of.apart, of.count = size, apart, count
+    of.of_gaps, of.gaps = &of_gaps[0], of_gaps.shape[0]
+    of.of_numbers = NULL
+    of.codebook = NULL
+    of.codewords = codewords
+    if codewords:
+        of.of_numbers, of.codebook = &of_numbers[0], &codebook[0]
+    if words:
+        to = &out[0]
     with nogil:
-        for i in range(count):
-            last += 1 + <int64_t>steps[i]
-            if (
-                steps[i] < 0
-                or steps[i] >= of_steps.shape[0]
-                or numbers[i] < 0
-                or numbers[i] >= codebook.shape[0]
-                or last < 0
-                or last >= words
-            ):
-                last = -1
-                break
-            of_steps[steps[i]] += 1
-            of_numbers[numbers[i]] += 1
-            out[last] = codebook[numbers[i]]
-    return last
+        known = decode_all(of, to, words)
+    return known
 
 
 cdef uint64_t as_word(object number) except? 0:

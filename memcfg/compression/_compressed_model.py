@@ -274,7 +274,7 @@ class CompressedModel:
         -----
         A step that meets a damaged section raises FormatError, and nothing else is
         lost. The weights that are read cannot be written. Range codes are decoded in
-        some 2 MB of memory outside of the limit, Huffman codes in none.
+        some 0.7 MB of memory outside of the limit, Huffman codes in none.
         """
         if products not in ("dense", "auto"):
             raise ValueError(f"products must be 'dense' or 'auto', got {products!r}")

@@ -103,6 +103,18 @@ TEST(a_symbol_is_the_one_whose_part_has_the_quantile) {
   }
 }
 
+TEST(few_uses_change_no_symbol) {
+  for (const std::size_t count : {2UL, 17UL, 4096UL}) {
+    const std::vector<double> equal(count, 1.0 / static_cast<double>(count));
+    RangeModel few, many;
+    CHECK(few.fill(equal.data(), count, 1) && many.fill(equal.data(), count));
+    for (std::uint32_t quantile = 0; quantile < RangeModel::kTotal; quantile += 997) {
+      CHECK(few.symbol(quantile) == many.symbol(quantile));
+    }
+    CHECK(few.symbol(RangeModel::kTotal - 1) == count - 1);
+  }
+}
+
 TEST(what_is_no_distribution_is_refused) {
   const double none[] = {0.0, 0.0}, negative[] = {1.5, -0.5}, many[] = {1.5, 1.5};
   RangeModel model;

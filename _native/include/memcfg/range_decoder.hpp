@@ -23,7 +23,8 @@ class RangeModel {
 
   // As constriction's Categorical(probabilities, perfect=False): parts are cut off sums
   // of probabilities. Returns whether they are a distribution of 2 to 2^16 symbols.
-  bool fill(const double* probabilities, std::size_t count) {
+  // For few `uses` a smaller table is filled, which takes longer to look up.
+  bool fill(const double* probabilities, std::size_t count, std::size_t uses = kMost) {
     if (count < 2 || count > kMost) return false;
     double sum = 0;
     for (std::size_t i = 0; i < count; ++i) {
@@ -40,20 +41,22 @@ class RangeModel {
       before += probabilities[i];
     }
     begins_[count] = kTotal;
+    shift_ = kShift;
+    while (shift_ < kPrecision - 4 && kTotal >> shift_ > 4 * uses) ++shift_;
     // A symbol is the first one of the buckets that begin within it.
     for (std::uint32_t symbol = 0, bucket = 0; symbol < count; ++symbol) {
-      const std::uint32_t end = (begins_[symbol + 1] + (1u << kShift) - 1) >> kShift;
+      const std::uint32_t end = (begins_[symbol + 1] + (1u << shift_) - 1) >> shift_;
       if (end <= bucket) continue;
       std::fill_n(first_ + bucket, end - bucket, static_cast<std::uint16_t>(symbol));
       bucket = end;
     }
-    first_[kBuckets] = static_cast<std::uint16_t>(count - 1);
+    first_[kTotal >> shift_] = static_cast<std::uint16_t>(count - 1);
     return true;
   }
 
   // Pre: quantile < kTotal.
   std::uint32_t symbol(std::uint32_t quantile) const {
-    const std::uint32_t bucket = quantile >> kShift;
+    const std::uint32_t bucket = quantile >> shift_;
     std::uint32_t low = first_[bucket], high = first_[bucket + 1];
     while (low < high) {
       const std::uint32_t middle = (low + high + 1) / 2;
@@ -70,9 +73,10 @@ class RangeModel {
 
  private:
   static constexpr std::size_t kMost = 1u << 16;
-  static constexpr unsigned kShift = 12;
+  static constexpr unsigned kShift = 12;  // of quantiles to their buckets, at least
   static constexpr std::uint32_t kBuckets = kTotal >> kShift;
 
+  unsigned shift_ = kShift;
   std::vector<std::uint32_t> begins_;    // and the end of the last symbol
   std::uint16_t first_[kBuckets + 1]{};  // symbols of the first quantiles of buckets
 };

@@ -74,7 +74,7 @@ class EncodedArray:
     Notes
     -----
     Decoding takes memory for the array, some 70 KB for tables, and, of a range code,
-    1 MB; its time grows with the array's size, whatever the bytes are.
+    0.7 MB; its time grows with the array's size, whatever the bytes are.
     """
 
     def __init__(self, data: Any, shape: Sequence[int]) -> None:

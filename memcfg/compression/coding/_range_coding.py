@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from memcfg._core.rows import RangeDecoder, decode_pair, place_entries
+from memcfg._core.rows import decode_entries
 from memcfg.compression.coding._coding import MAX_INDEX_BITS
 from memcfg.errors import FormatError, MissingDependencyError
 
@@ -93,29 +93,9 @@ def decode_range(data: memoryview, out: Words) -> None:
     ):
         raise _damaged()
     codebook = np.frombuffer(data, "<u4", codewords, _HEADER.size).astype(np.uint32)
-    of_gaps = RangeDecoder(data[begin : begin + apart] if apart else data[begin:])
-    of_values = RangeDecoder(data[begin + apart :]) if apart else of_gaps
+    counts = _first_counts(entries, words, bits, codewords)
     out[:] = 0
-    last = -1
-    steps, numbers = (np.empty(min(entries, _LARGEST), np.int32) for _ in range(2))
-    for first, end, of_steps, of_numbers in _blocks(entries, words, bits, codewords):
-        own = steps[: end - first], numbers[: end - first]
-        shares = _shares(of_steps), _shares(of_numbers)
-        if apart:
-            known = decode_pair(
-                of_gaps, shares[0], own[0], of_values, shares[1], own[1]
-            )
-        else:
-            known = all(map(of_gaps.decode, shares, own))
-        if not known:
-            raise _damaged()
-        found = np.zeros(of_steps.size, np.int64), np.zeros(codewords, np.int64)
-        last = place_entries(*own, codebook, out, last, *found)
-        if last < 0:
-            raise _damaged()
-        of_steps += found[0]
-        of_numbers += found[1]
-    if not (of_gaps.may_end and of_values.may_end):
+    if not decode_entries(data[begin:], apart, entries, *counts, codebook, out):
         raise _damaged()
 
 
@@ -124,18 +104,27 @@ def _blocks(
 ) -> Iterator[tuple[int, int, Counts, Counts]]:
     """Yield blocks of entries, with the counts that whoever codes them updates.
 
-    Before the first entry, gaps have the geometric distribution of the entries' share.
+    `range_entries.hpp` has the same blocks.
+    """
+    counts = _first_counts(entries, words, bits, codewords)
+    begin = 0
+    while begin < entries:
+        size = min(max(begin, _FIRST), _LARGEST, entries - begin)
+        yield begin, begin + size, *counts
+        begin += size
+
+
+def _first_counts(
+    entries: int, words: int, bits: int, codewords: int
+) -> tuple[Counts, Counts]:
+    """Return the counts of gaps and numbers before the first entry.
+
+    Gaps then have the geometric distribution of the entries' share.
     """
     kept = (entries + 1) / (words + 2)
     steps = kept * (1 - kept) ** np.arange(2**bits, dtype=np.float64)
     steps[-1] += max(1 - steps.sum(), 0.0)
-    of_steps = _PRIOR * steps + 0.1
-    of_numbers = np.full(codewords, 0.5)
-    begin = 0
-    while begin < entries:
-        size = min(max(begin, _FIRST), _LARGEST, entries - begin)
-        yield begin, begin + size, of_steps, of_numbers
-        begin += size
+    return _PRIOR * steps + 0.1, np.full(codewords, 0.5)
 
 
 def _best_bits(gaps: npt.NDArray[np.int64], kept: int) -> int:
