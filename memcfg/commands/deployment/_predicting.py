@@ -13,7 +13,7 @@ from memcfg import compression, config, nn
 from memcfg._core._holders import margin_beside
 from memcfg.commands._sizes import limit
 from memcfg.commands._whole_numbers import positive
-from memcfg.errors import FormatError
+from memcfg.errors import FormatError, InfeasiblePlanError
 from memcfg.files import open_file, write_atomically
 from memcfg.memory import numpy_allocator
 from memcfg.nn.models import stored_model
@@ -87,7 +87,10 @@ def _run(args: argparse.Namespace) -> int:
     else:
         within = config.budget(f"{args.limit}B")
     with within, _opened(args.model, args.products) as model:
-        outputs = _predict(model, samples, args)
+        try:
+            outputs = _predict(model, samples, args)
+        except InfeasiblePlanError as error:
+            raise _with_options(error, args) from None
         peak = pool.stats().peak_bytes
     if args.output is None:
         _print(outputs)
@@ -101,6 +104,24 @@ def _run(args: argparse.Namespace) -> int:
         file=sys.stderr,
     )
     return 0
+
+
+def _with_options(
+    error: InfeasiblePlanError, args: argparse.Namespace
+) -> InfeasiblePlanError:
+    """Return the error with the options of this command instead of the model's."""
+    error = error._with(limits_with={})
+    if args.products == "auto" or not args.model.endswith(".mcz"):
+        return error
+    with _opened(args.model, "auto") as model:
+        try:
+            model.plan(args.batch, program="predict")
+        except InfeasiblePlanError as other:
+            needed = other.smallest_limit_bytes
+            if needed >= error.smallest_limit_bytes:
+                return error
+            return error._with(limits_with={"--products auto": needed})
+    return error.with_hint("--products auto fits; outputs then differ by rounding.")
 
 
 def _enough(peak: int) -> str:

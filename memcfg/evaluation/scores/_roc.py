@@ -62,11 +62,17 @@ class ROC(Scored):
 
     def __init__(
         self,
-        *,
+        *args: object,
         threshold_steps: int = 0,
         byte_limit: int | str = "64MiB",
         spill_to: str | os.PathLike[str] | None = None,
     ) -> None:
+        if args:
+            raise TypeError(
+                f"ROC takes its arguments by name, ROC(threshold_steps={args[0]!r}): a "
+                "number alone looks like one of classes, for which there is "
+                "ROCMultiClass()"
+            )
         super().__init__(threshold_steps, byte_limit, spill_to)
 
     def calculate_auc(self) -> float:
