@@ -90,7 +90,7 @@ def test_a_refusal_names_products_by_codes_where_they_need_less(tmp_path, capsys
     if not config.logical_device("CPU:0").kernels.has("coded_dense"):
         pytest.skip("the kernels are not native, which multiply by codes")
     random = np.random.default_rng(0)
-    model = nn.Sequential([nn.Input((300,)), nn.Dense(2000), nn.Dense(10)])
+    model = nn.Sequential([nn.Input((3000,)), nn.Dense(2000), nn.Dense(10)])
     model.set_weights(
         [
             np.where(random.random(w.shape) < 0.05, np.float32(0.125), np.float32(0))
@@ -98,18 +98,18 @@ def test_a_refusal_names_products_by_codes_where_they_need_less(tmp_path, capsys
         ]
     )
     compression.CompressedModel(model).save(tmp_path / "a.mcz")
-    np.save(tmp_path / "x.npy", np.ones((1, 300), np.float32))
+    np.save(tmp_path / "x.npy", np.ones((1, 3000), np.float32))
     arguments = ["predict", str(tmp_path / "a.mcz"), str(tmp_path / "x.npy")]
-    assert main([*arguments, "--limit", "300KiB"]) != 0
+    assert main([*arguments, "--limit", "2MiB"]) != 0
     told = capsys.readouterr().err
     assert "--products auto fits; outputs then differ by rounding." in told
-    assert main([*arguments, "--limit", "300KiB", "--products", "auto"]) == 0
+    assert main([*arguments, "--limit", "2MiB", "--products", "auto"]) == 0
     assert len(capsys.readouterr().out.split()) == 10
-    assert main([*arguments, "--limit", "40KiB"]) != 0
+    assert main([*arguments, "--limit", "200KiB"]) != 0
     told = capsys.readouterr().err
     assert re.search(r"With --products auto: at least \d+ B", told)
     assert "spill_to" not in told
-    assert main([*arguments, "--limit", "40KiB", "--products", "auto"]) != 0
+    assert main([*arguments, "--limit", "200KiB", "--products", "auto"]) != 0
     assert "--products" not in capsys.readouterr().err
 
 
