@@ -344,6 +344,8 @@ def _find(parts, name):
     places = [mc.nn]
     if parts and parts[0] in ROOMS:
         places.insert(0, getattr(mc.nn, parts[0]))
+    if parts[:1] == ["applications"] and len(parts) > 1:
+        places.insert(0, getattr(mc.nn.applications, parts[1]))
     if "schedules" in parts:
         places.insert(0, mc.nn.optimizers.schedules)
     if parts[-1:] == ["numpy"]:

@@ -23,7 +23,7 @@ RECORD = Path(__file__).with_name("keras_outcomes.json")
 FOLDERS = (
     *("activations", "callbacks", "constraints", "initializers", "layers", "losses"),
     *("metrics", "models", "ops", "optimizers", "random", "regularizers", "trainers"),
-    "utils",
+    *("utils", "applications/imagenet_utils_test.py"),
 )
 
 
