@@ -900,6 +900,7 @@ def test_a_batch_that_does_not_fit_names_the_part_that_does():
     mc.config.set_memory_limit("CPU:0", 160 * 1024)
     with pytest.raises(InfeasiblePlanError, match="train_step runs on whole") as caught:
         limited.fit(x, y, batch_size=256, shuffle=False, verbose=0)
+    assert "train_step of 256 samples, trace 1 needs too much." in str(caught.value)
     told = re.search(
         r"batch_size=(\d+) fits: with gradient_accumulation_steps=(\d+)",
         str(caught.value),

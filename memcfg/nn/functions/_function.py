@@ -397,7 +397,13 @@ class Function:
         self._number += 1
         self._warn(depends)
         self._last = depends
-        return Calls(f"trace {self._number}", starts, results, structure, made)
+        label = self._label(args, arrays)
+        return Calls(label, starts, results, structure, made)
+
+    def _label(self, args: Sequence[Any], arrays: Sequence[Any]) -> str:
+        """Return the name of the last trace in messages and reports."""
+        del args, arrays
+        return f"trace {self._number}"
 
     def _warn(self, depends: dict[str, Any]) -> None:
         """Warn once of a function that is traced again and again."""

@@ -92,6 +92,15 @@ class Outcome(NamedTuple):
     gives: Structure
 
 
+class _StepFunction(Function):
+    """A function of the kind of a step and its data."""
+
+    def _label(self, args: Sequence[Any], arrays: Sequence[Any]) -> str:
+        size = len(arrays[0]) if arrays and arrays[0].ndim else 1
+        samples = f"{size} sample{'s' * (size > 1)}"
+        return f"{_METHODS[args[0]]} of {samples}, trace {self._number}"
+
+
 class OwnSteps:
     """The programs of a model whose class defines steps; stands for a `Session`."""
 
@@ -115,7 +124,7 @@ class OwnSteps:
         settings = compiled.policy, compiled.times, _PROGRAMS
         state = FunctionState(model.name, *settings, compiled.device, model)
         policy, times, _ = settings
-        self._function = Function(
+        self._function = _StepFunction(
             step, memory=policy, times=times, warns=False, state=state
         )
 
