@@ -46,8 +46,10 @@ def set_random_seed(seed: int) -> None:
 
     Weights, dropout and shuffling without a seed of their own draw one from the
     sequence that starts here. A layer draws its seed when it is constructed, so
-    call this before making layers. Like Keras's function, it also seeds the global
-    generators of NumPy, with the last 32 bits, and of Python's `random`.
+    call this before making layers. A call of a model that is refused, such as `fit`
+    of a batch that does not fit, leaves the sequence where it was. Like Keras's
+    function, this also seeds the global generators of NumPy, with the last 32 bits,
+    and of Python's `random`.
 
     Parameters
     ----------
