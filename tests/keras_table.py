@@ -144,7 +144,7 @@ def all_counted():
     shown = ", ".join(f"`{room}` ({len(left[room])})" for room in most)
     return (
         "A module that is absent counts as one name there. Of all names in all of "
-        f"Keras's modules, {total}, {count} are absent: {100 * count / total:.0f} %. "
+        f"Keras's modules, {total}, {count} are absent: {100 * count / total:.1f} %. "
         f"Most of them are those of {shown}."
     )
 

@@ -12,6 +12,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from memcfg._missing import MissingModules
+from memcfg._version import __version__ as _version
 from memcfg.config import DTypePolicy, device
 from memcfg.nn import (
     activations,
@@ -212,6 +213,7 @@ from memcfg.nn.layers import (
 )
 from memcfg.nn.layers import SymbolicTensor as KerasTensor
 from memcfg.nn.layers._free_variable import Variable
+from memcfg.nn.layers._name_scope import name_scope
 from memcfg.nn.losses import Loss, SparseCategoricalCrossentropy
 from memcfg.nn.metrics import Metric
 from memcfg.nn.optimizers import (
@@ -447,6 +449,7 @@ __all__ = [
     "mixed_precision",
     "models",
     "multiply",
+    "name_scope",
     "ops",
     "optimizers",
     "preprocessing",
@@ -458,8 +461,20 @@ __all__ = [
     "subtract",
     "tree",
     "utils",
+    "version",
     "visualization",
 ]
+
+
+def version() -> str:
+    """Return the version of memcfg.
+
+    Returns
+    -------
+    str
+        ``memcfg.__version__``.
+    """
+    return _version
 
 
 def __dir__() -> list[str]:

@@ -43,8 +43,6 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
             "distribution": "a model is on one device",
             "export": "use Model.export, which writes ONNX",
             "legacy": "Keras 3 has these under their own names",
-            "name_scope": "layers have names, name=...",
-            "version": "use memcfg.__version__",
         },
         "layers": {
             "FlaxLayer JaxLayer TFSMLayer TorchModuleWrapper": (
@@ -66,17 +64,11 @@ ABSENT: Mapping[str, Mapping[str, str]] = {
         },
         "callbacks": {
             "OrbaxCheckpoint": "use ModelCheckpoint",
-            "ProgbarLogger": "fit's verbose draws a bar (1) or prints lines (2)",
         },
         "utils": {
             "legacy": "use the functions of this module",
         },
         "ops": {
-            "jvp": (
-                "derivatives are gradients: sum(memcfg.grad(f)(x) * v) is that of a "
-                "number f(x) along v"
-            ),
-            "vectorize": "use vectorized_map, or call the function on whole tensors",
             "eig": "numbers are real: use eigh, of symmetric matrices",
             "polar view_as_*": "numbers are real: keep both parts as two tensors",
         },

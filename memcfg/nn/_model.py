@@ -1205,7 +1205,7 @@ class Model(FixedAttributes, Configured):
                         held_feed,
                         numbers,
                         validated,
-                        shown,
+                        listeners.shown(shown),
                         guard,
                         listeners,
                         history,
@@ -1293,7 +1293,8 @@ class Model(FixedAttributes, Configured):
             session = own or self._load([("evaluate", source)], of=of)
             params = {"verbose": shown, "steps": feed.steps}
             listeners = CallbackList(given, self, params)
-            logs = self._trainer.evaluate(session, feed, shown, listeners, of)
+            seen = listeners.shown(shown)
+            logs = self._trainer.evaluate(session, feed, seen, listeners, of)
         return _returned(logs, return_dict)
 
     @runs
@@ -1393,7 +1394,7 @@ class Model(FixedAttributes, Configured):
                 add = partial(self._evaluate_own, own, of)
             params = {"verbose": shown, "steps": feed.steps}
             listeners = CallbackList(given, self, params)
-            self._trainer.do_evaluation(add, feed, shown, listeners)
+            self._trainer.do_evaluation(add, feed, listeners.shown(shown), listeners)
         return evaluations[0] if len(evaluations) == 1 else evaluations
 
     def _evaluate_own(self, own: Any, of: Evaluations, batch: Any) -> None:
@@ -1472,8 +1473,9 @@ class Model(FixedAttributes, Configured):
                 results = own.predictions()
                 params = {"verbose": shown, "steps": feed.steps}
                 listeners = CallbackList(given, self, params)
+                seen = listeners.shown(shown)
                 self._trainer.predict(
-                    own, feed, results, shown, listeners, lambda rows: rows[0]
+                    own, feed, results, seen, listeners, lambda rows: rows[0]
                 )
             return results.joined()
         wanted = self._wanted("predict")
@@ -1494,7 +1496,8 @@ class Model(FixedAttributes, Configured):
             def pack(rows: Any) -> Any:
                 return network.gives.pack(rows.arrays())
 
-            self._trainer.predict(session, feed, result, shown, listeners, pack)
+            seen = listeners.shown(shown)
+            self._trainer.predict(session, feed, result, seen, listeners, pack)
         return network.gives.pack(result.arrays())
 
     @takes_arguments

@@ -25,6 +25,7 @@ from memcfg.nn._argument_checks import integer, nonnegative, real
 from memcfg.nn._keras_arguments import takes_arguments
 from memcfg.nn._keras_names import absent
 from memcfg.nn._saving import Backup, backup, describe, read_backup, restore
+from memcfg.nn.training.progress._progress import Progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -42,6 +43,7 @@ __all__ = [
     "LearningRateScheduler",
     "ModelCheckpoint",
     "PerformanceListener",
+    "ProgbarLogger",
     "ReduceLROnPlateau",
     "RemoteMonitor",
     "ScoreIterationListener",
@@ -309,6 +311,11 @@ class CallbackList:
             each.set_params(params)
             each.set_model(model)
         self._hooks = {hook: self._overriding(hook) for hook in _HOOKS}
+
+    def shown(self, verbose: int) -> int:
+        """Return what a call itself shows: nothing where a callback does it."""
+        replaced = any(isinstance(each, ProgbarLogger) for each in self.members)
+        return 0 if replaced else verbose
 
     def hooks(self, hook: str) -> list[Callable[..., None]]:
         """Return the methods that override a hook, in the order of the callbacks."""
@@ -976,6 +983,85 @@ class CSVLogger(Callback):
             if first and file.tell() == 0:
                 writer.writeheader()
             writer.writerow(row)
+
+
+class ProgbarLogger(Callback):
+    """Show the progress of `fit`, `evaluate` or `predict`, in their place.
+
+    It shows what ``verbose`` says: nothing, a bar, or a line for each epoch. A subclass
+    may show other numbers, by changing the logs that its hooks get.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._progress: Progress | None = None
+        self._numbers: Logs = {}
+        self._fits = False  # whether validation is silent
+
+    def on_train_begin(self, logs: Logs | None = None) -> None:
+        """Show no validations from now on."""
+        self._fits = True
+
+    def on_train_end(self, logs: Logs | None = None) -> None:
+        """Show evaluations again."""
+        self._fits = False
+
+    def on_epoch_begin(self, epoch: int, logs: Logs | None = None) -> None:
+        """Begin the progress of an epoch."""
+        self._begin(f"Epoch {epoch + 1}/{self.params['epochs']}")
+
+    def on_test_begin(self, logs: Logs | None = None) -> None:
+        """Begin the progress of an evaluation."""
+        if not self._fits:
+            self._begin()
+
+    def on_predict_begin(self, logs: Logs | None = None) -> None:
+        """Begin the progress of a prediction."""
+        self._begin()
+
+    def on_train_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+        """Show the numbers so far."""
+        self._step(logs)
+
+    def on_test_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+        """Show the numbers so far."""
+        if not self._fits:
+            self._step(logs)
+
+    def on_predict_batch_end(self, batch: int, logs: Logs | None = None) -> None:
+        """Show one more step."""
+        self._step(None)
+
+    def on_epoch_end(self, epoch: int, logs: Logs | None = None) -> None:
+        """Show the numbers of the epoch, with those of its validation."""
+        self._end(logs)
+
+    def on_test_end(self, logs: Logs | None = None) -> None:
+        """Show the numbers of the evaluation."""
+        if not self._fits:
+            self._end(logs)
+
+    def on_predict_end(self, logs: Logs | None = None) -> None:
+        """End the progress of a prediction."""
+        self._end(None)
+
+    def _begin(self, title: str = "") -> None:
+        self._end(None)  # one that an error ended
+        verbose, steps = self.params["verbose"], self.params["steps"]
+        self._numbers = {}
+        made = Progress(verbose, steps, title, lambda: self._numbers)
+        self._progress = made.__enter__()
+
+    def _step(self, logs: Logs | None) -> None:
+        self._numbers = dict(logs or {})
+        if self._progress is not None:
+            self._progress.step()
+
+    def _end(self, logs: Logs | None) -> None:
+        progress, self._progress = self._progress, None
+        if progress is not None:
+            progress.finish(dict(logs or {}))
+            progress.__exit__()
 
 
 class TerminateOnNaN(Callback):

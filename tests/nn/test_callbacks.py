@@ -721,3 +721,33 @@ def test_performance_without_the_score(capsys):
     listener = cb.PerformanceListener(1, report_score=True)
     made().fit(x, y, verbose=0, callbacks=[listener])
     assert "; score: " in capsys.readouterr().out
+
+
+def test_progress_by_a_callback(capsys):
+    class Named(nn.callbacks.ProgbarLogger):
+        def on_epoch_end(self, epoch, logs=None):
+            super().on_epoch_end(epoch, {"found": logs["loss"]})
+
+    model = nn.Sequential([nn.Input((2,)), nn.Dense(1)])
+    model.compile("sgd", "mse")
+    x, y = np.ones((4, 2), np.float32), np.ones((4, 1), np.float32)
+    plain, named = nn.callbacks.ProgbarLogger(), Named()
+    shown = []
+    for callback in (None, plain, named):
+        model.fit(x, y, epochs=2, verbose=2, callbacks=callback, validation_data=(x, y))
+        shown.append(capsys.readouterr().out.splitlines())
+    assert [len(each) for each in shown] == [2, 2, 2]
+    for line in (*shown[0], *shown[1]):
+        assert line.startswith("Epoch ")
+        assert "- loss: " in line
+        assert "val_loss: " in line
+    assert all("- found: " in line and " loss" not in line for line in shown[2])
+    model.fit(x, y, verbose=0, callbacks=plain)
+    assert capsys.readouterr().out == ""
+    model.evaluate(x, y, verbose=2, callbacks=plain)
+    model.predict(x, verbose=2, callbacks=plain)
+    first, second = capsys.readouterr().out.splitlines()
+    assert "loss: " in first
+    assert "loss" not in second
+    model.fit(x, y, verbose=1, callbacks=plain)
+    assert "loss: " in capsys.readouterr().out

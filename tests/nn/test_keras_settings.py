@@ -443,3 +443,47 @@ def test_flash_attention_by_default():
     assert nn.config.is_flash_attention_enabled() is None
     assert (none, scores()[0]) == (0, 0)
     assert some > 0
+
+
+def test_names_of_ops_in_reports():
+    class Scaled(nn.Layer):
+        def __init__(self):
+            super().__init__(name="scaled")
+            self.inner = nn.Dense(3, name="inner")
+
+        def call(self, x):
+            with nn.name_scope("halves"):
+                return self.inner(x / 2) * 2
+
+    def made(scope):
+        nn.set_random_seed(0)
+        x = nn.Input((3,))
+        with nn.name_scope("a"), nn.name_scope("b") if scope else nn.name_scope("c"):
+            y = Scaled()(nn.ops.softmax(x))
+        model = nn.Model(x, nn.Dropout(0.5)(y))
+        model.compile("sgd", "mse")
+        return model
+
+    model = made(scope=True)
+    names = [op.name for op in model.graph(2).ops]
+    assert any(name.startswith("a/b/") for name in names)
+    assert any(name.startswith("scaled/halves/") for name in names)
+    assert any(name.startswith("scaled/inner/") for name in names)
+    assert [w.path for w in model.weights] == [
+        "scaled/inner/kernel",
+        "scaled/inner/bias",
+    ]
+    x = np.ones((2, 3), np.float32)
+    results = []
+    for each in (model, made(scope=False)):
+        each.fit(x, x, epochs=2, verbose=0)
+        results.append(each.get_weights()[0])
+        each.close()
+    np.testing.assert_array_equal(*results)
+    for wrong in ("a/b", "", 3):
+        with pytest.raises(ValueError, match="without '/'"):
+            nn.name_scope(wrong)
+
+
+def test_the_version():
+    assert nn.version() == mc.__version__

@@ -34,6 +34,9 @@ PROGRAMS = {
     "fori_loop": lambda o, x: o.fori_loop(0, 4, lambda i, v: o.sin(v) + i, x),
     "map": lambda o, x: o.map(lambda row: o.cumsum(row), x),
     "vectorized_map": lambda o, x: o.vectorized_map(lambda row: o.softmax(row), x),
+    "vectorize": lambda o, x: o.vectorize(o.softmax, signature="(n)->(n)")(x),
+    "vectorize of numbers": lambda o, x: o.vectorize(lambda a, b: a * b)(x, x[:1]),
+    "jvp": lambda o, x: o.jvp(lambda y: o.exp(y) * y, (x,), (x * 2,))[1],
     "scan": lambda o, x: o.scan(lambda c, v: (c * v, c + v), x[0] * 0 + 1, x),
     "scan back": lambda o, x: o.scan(
         lambda c, v: (c + v, c * 2), x[0] * 0, x, reverse=True

@@ -8,6 +8,7 @@ from memcfg.nn.functions._assignments import apply_gradients, assign
 from memcfg.nn.functions._at_once import at_once, update_at_once
 from memcfg.nn.functions._derivatives import (
     GradientTape,
+    derivatives,
     grad,
     value_and_grad,
 )
@@ -39,6 +40,7 @@ class _Functions:
         self.apply_gradients = apply_gradients
         self.at_once = at_once
         self.constant = constant_tensor
+        self.derivatives = derivatives
         self.keep_loss = keep_loss
         self.losses_of = losses_of
         self.measure = measure

@@ -47,6 +47,7 @@ from memcfg.nn.initializers import get_initializer
 from memcfg.nn.layers._batch_size import BatchSize
 from memcfg.nn.layers._input_spec import check_inputs
 from memcfg.nn.layers._integers import of_integers
+from memcfg.nn.layers._name_scope import current_scope, end_scope, outermost_scope
 from memcfg.nn.regularizers import get_regularizer
 from memcfg.ops import op_type
 
@@ -573,6 +574,7 @@ class Node(FixedAttributes):
         "order",
         "outputs",
         "rows",
+        "scope",
     )
 
     alike: dict[tuple[int, int], Node]  # the same call with other lengths
@@ -599,6 +601,7 @@ class Node(FixedAttributes):
         self.layer = layer
         self.inputs = inputs
         self.order = next(_order)
+        self.scope = current_scope()  # what precedes its name
         # Whether an operator or op made the call; such calls drop masks.
         self.in_operation = (
             _in_operation.get() if in_operation is None else in_operation
@@ -943,10 +946,12 @@ class Scope:
         layer = node.layer
         call, label = self.calls.get(layer, 0), self.labels.get(layer, layer.name)
         self.calls[layer] = call + 1
+        weights = self._grouped.get(label, {})
+        before = "" if weights else node.scope  # files know weights by names
         scope = replace(
             self,
-            name=f"{self.name}/{label}" if self.name else label,
-            weights=self._grouped.get(label, {}),
+            name="/".join(filter(None, (self.name, before, label))),
+            weights=weights,
             labels={},
             trainable=self.trainable and layer.trainable,
             training=self.training if node.training is None else node.training,
@@ -3053,9 +3058,11 @@ def calling(
     """Run a `call` in a mode; yield the losses and assignments that it adds."""
     call = _Call(starts, [], [], {}, refused, [] if measures else None, [])
     mode, token = call_mode.set(training), _call.set(call)
+    named = outermost_scope()
     try:
         yield call
     finally:
+        end_scope(named)
         _call.reset(token)
         call_mode.reset(mode)
 

@@ -105,6 +105,7 @@ from memcfg.nn.ops._control import (
     map,
     scan,
     switch,
+    vectorize,
     vectorized_map,
     while_loop,
 )
@@ -149,6 +150,7 @@ from memcfg.nn.ops._creation import (
     zeros_like,
 )
 from memcfg.nn.ops._custom_gradient import custom_gradient
+from memcfg.nn.ops._directional import jvp
 from memcfg.nn.ops._indexing import (
     bincount,
     isin,
@@ -534,6 +536,7 @@ __all__ = [
     "isposinf",
     "isreal",
     "istft",
+    "jvp",
     "kaiser",
     "kron",
     "layer_normalization",
@@ -703,6 +706,7 @@ __all__ = [
     "vander",
     "var",
     "vdot",
+    "vectorize",
     "vectorized_map",
     "view",
     "vsplit",

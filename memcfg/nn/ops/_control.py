@@ -6,6 +6,8 @@ branch is traced; by a tensor, all branches are computed and their results selec
 
 from __future__ import annotations
 
+import functools
+import re
 from math import prod
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +15,24 @@ import numpy as np
 
 from memcfg.nn._argument_checks import integer
 from memcfg.nn.layers import SymbolicTensor
-from memcfg.nn.layers._layer import Variable, filled_in, named_operation, pattern
+from memcfg.nn.layers._layer import (
+    Variable,
+    filled_in,
+    named_operation,
+    operation,
+    pattern,
+)
 from memcfg.nn.layers._operators import as_tensor
 from memcfg.nn.ops._declaring import axis_of, tensor_of
 from memcfg.nn.ops._of_elements import bitwise_and, bitwise_xor, cast, where
-from memcfg.nn.ops._shapes import concatenate, part, reshape, stack, unstack
+from memcfg.nn.ops._shapes import (
+    broadcast_to,
+    concatenate,
+    part,
+    reshape,
+    stack,
+    unstack,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -30,6 +45,7 @@ __all__ = [
     "map",
     "scan",
     "switch",
+    "vectorize",
     "vectorized_map",
     "while_loop",
 ]
@@ -348,6 +364,127 @@ def vectorized_map(function: Callable[[Any], Any], elements: Any) -> Any:
         The results along a new axis 0.
     """
     return map(function, elements)
+
+
+def vectorize(
+    pyfunc: Callable[..., Any],
+    *,
+    excluded: Any = None,
+    signature: str | None = None,
+) -> Callable[..., Any]:
+    """Return a function that calls another for each element of its arguments.
+
+    Each call is traced, so a program of many elements is long: whole tensors are better
+    where the function allows them.
+
+    Parameters
+    ----------
+    pyfunc : callable
+        Takes tensors of the core axes of `signature`, by default scalars, and returns
+        one or a tuple of them.
+    excluded : set of int, optional
+        Positions of arguments that are passed as they are.
+    signature : str, optional
+        The core axes of arguments and results, such as ``"(m,n),(n)->(m)"``.
+
+    Returns
+    -------
+    callable
+        Takes tensors or arrays without a batch, whose other axes are broadcast.
+
+    Raises
+    ------
+    TypeError
+        If `pyfunc` is not callable.
+    ValueError
+        If `signature` cannot be read, or arguments do not fit it.
+
+    Examples
+    --------
+    >>> import memcfg as mc
+    >>> import numpy as np
+    >>> dots = mc.nn.ops.vectorize(
+    ...     lambda a, b: mc.nn.ops.sum(a * b), signature="(n),(n)->()")
+    >>> dots(np.float32([[1, 2], [3, 4]]), np.float32([10, 1])).tolist()
+    [12.0, 34.0]
+    """
+    if not callable(pyfunc):
+        raise TypeError(f"vectorize: pyfunc must be a function, got {pyfunc!r}")
+    kept = frozenset(excluded or ())
+    cores = None if signature is None else _core_axes(signature)
+
+    def calls(*args: Any) -> Any:
+        return _for_each(pyfunc, list(args), kept, cores)
+
+    at_once = operation(calls)
+
+    @functools.wraps(pyfunc)
+    def call(*args: Any) -> Any:
+        return at_once(
+            *(each if i in kept else _as_array(each) for i, each in enumerate(args))
+        )
+
+    return call
+
+
+def _as_array(given: Any) -> Any:
+    """Return a tensor, or numbers as an array of float32 or int32."""
+    if isinstance(given, SymbolicTensor | Variable):
+        return given
+    array = np.asarray(given)
+    return array.astype(np.int32 if array.dtype.kind in "iub" else np.float32)
+
+
+def _core_axes(signature: str) -> list[int]:
+    """Return the number of core axes of each argument."""
+    sides = signature.replace(" ", "").split("->")
+    parts = [re.findall(r"\(([^()]*)\)", side) for side in sides]
+    again = ["->".join(",".join(f"({p})" for p in part) for part in parts)]
+    if len(sides) != 2 or again != [signature.replace(" ", "")]:
+        raise ValueError(
+            f"vectorize: a signature is like '(m,n),(n)->(m)', not {signature!r}"
+        )
+    return [len([x for x in part.split(",") if x]) for part in parts[0]]
+
+
+def _for_each(
+    function: Callable[..., Any], args: list[Any], kept: Any, cores: list[int] | None
+) -> Any:
+    """Call a function for each element of the axes before the core ones."""
+    places = [i for i in range(len(args)) if i not in kept]
+    if cores is not None and len(cores) != len(places):
+        raise ValueError(
+            f"vectorize: the signature has {len(cores)} arguments, and "
+            f"{len(places)} are given"
+        )
+    tensors = [as_tensor(args[i], "vectorize") for i in places]
+    split = [
+        len(x.whole_shape) - (0 if cores is None else cores[i])
+        for i, x in enumerate(tensors)
+    ]
+    if min(split, default=0) < 0:
+        raise ValueError(
+            "vectorize: an argument has fewer axes than the signature: "
+            f"{[x.whole_shape for x in tensors]}"
+        )
+    outer = [x.whole_shape[:n] for x, n in zip(tensors, split, strict=True)]
+    shape = np.broadcast_shapes(*outer)
+    rows = []
+    for x, n in zip(tensors, split, strict=True):
+        core = x.whole_shape[n:]
+        wide = broadcast_to(
+            reshape(x, (*[1] * (len(shape) - n), *x.whole_shape)), (*shape, *core)
+        )
+        rows.append(unstack(reshape(wide, (prod(shape), *core))))
+    results = []
+    for row in zip(*rows, strict=True):
+        for place, each in zip(places, row, strict=True):
+            args[place] = each
+        results.append(function(*args))
+    joined = _joined(results, 0)
+    if isinstance(joined, list | tuple):
+        return type(joined)(reshape(x, (*shape, *x.whole_shape[1:])) for x in joined)
+    return reshape(joined, (*shape, *joined.whole_shape[1:]))
 
 
 @named_operation
