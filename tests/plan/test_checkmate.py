@@ -9,11 +9,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from internals import leave_unproven
+from networks import zoo_step
 from training_graphs import chain, plan_in_order, random_step, unit_chain
 
 from memcfg.errors import InfeasiblePlanError, MissingDependencyError, PlanError
 from memcfg.plan import (
     Compute,
+    auto,
     checkmate,
     checkmate_lp,
     retention_intervals,
@@ -140,3 +142,39 @@ def test_the_solver_prints_nothing():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
     assert (done.stdout, done.stderr) == ("", "")
+
+
+@pytest.mark.parametrize(("name", "part"), [("vgg16", 0.3), ("resnet18", 0.1)])
+def test_layers_of_large_networks_take_no_more_time_than_auto(name, part):
+    graph = zoo_step(name, 16)
+    with pytest.raises(PlanError, match=r"checkmate\(granularity='layer'\)"):
+        checkmate()(graph)
+    with pytest.raises(InfeasiblePlanError) as refusal:
+        auto()(graph, 1)
+    least = refusal.value.smallest_limit_bytes
+    limit = round(least + part * (share()(graph).peak_bytes - least))
+    plan, start = checkmate(granularity="layer")(graph, limit), auto()(graph, limit)
+    validate(graph, plan)
+    assert plan.peak_bytes <= limit
+    assert plan.summary.unproven
+    assert plan.predicted.recompute_seconds <= start.predicted.recompute_seconds
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10**6), ops=st.integers(1, 8), part=st.integers(0, 4))
+def test_layers_of_small_graphs_are_planned_like_their_ops(seed, ops, part):
+    graph = random_step(seed, ops)
+    least, most = checkmate()(graph), plan_in_order(graph).peak_bytes
+    limit = least.peak_bytes + (most - least.peak_bytes) * part // 4 or 1
+    plan = checkmate(granularity="layer")(graph, limit)
+    validate(graph, plan)
+    assert plan.peak_bytes <= limit
+    best = checkmate()(graph, limit)
+    if not best.summary.unproven:
+        started = auto()(graph, limit).predicted.recompute_seconds
+        assert plan.predicted.recompute_seconds <= started * (1 + 1e-9)
+
+
+def test_other_granularities_are_refused():
+    with pytest.raises(ValueError, match="unknown granularity 'layers': did you mean"):
+        checkmate(granularity="layers")

@@ -10,7 +10,7 @@ from memcfg.graph import Graph, Op
 from memcfg.plan.search._request import state_updates
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable, Sequence
+    from collections.abc import Callable, Hashable, Iterable, Sequence
 
     from memcfg.plan.search._request import Request
 
@@ -68,12 +68,42 @@ class Contraction:
         return again | {(end, of[each]) for each in waiting}
 
     def _joined(self, most: int) -> list[range]:
-        """Return the runs: as few as joining the lightest neighbours must make."""
+        """Return the runs: as few as joining the lightest neighbours must make.
+
+        First those are joined that need no more bytes together than one of them does,
+        since a run holds its inputs and its outputs at once.
+        """
         runs = [range(index, index + 1) for index in range(len(self._given.ops))]
         weights = self._weights()
-        for kind in (self._kind, self._phase):
-            runs = _joined(runs, weights, most, [kind(run.start) for run in runs])
+        rounds = (
+            (self._kind, self._need),
+            (self._phase, self._need),
+            (self._phase, None),
+        )
+        for kind, need in rounds:
+            kinds = [kind(run.start) for run in runs]
+            runs = _joined(runs, weights, most, kinds, need)
         return runs
+
+    def _need(self, run: range) -> int:
+        """Return the bytes of what a run reads, makes and needs meanwhile."""
+        graph, sizes = self._given, self._given.aligned_bytes
+        reads = {
+            tensor
+            for op in run
+            for tensor in graph.ops[op].inputs
+            if (maker := graph.producer[tensor]) is not None and maker not in run
+        }
+        updates = self._updates
+        makes = {
+            tensor
+            for op in run
+            for tensor in graph.ops[op].outputs
+            if tensor not in updates and self._leaves(tensor, run)
+        }
+        taken = {source for source, _ in self._pairs(run)}
+        held = sum(sizes[tensor] for tensor in (reads - taken) | makes)
+        return held + self._scratch(run)
 
     def _weights(self) -> list[float]:
         """Return the part of the step's time and bytes that each op has."""
@@ -99,25 +129,23 @@ class Contraction:
         return forward, op in self._request.repeatable
 
     @cached_property
-    def _outside(self) -> set[int]:
-        """Tensors that a run makes for others, or that are kept."""
+    def _updates(self) -> dict[int, int]:
+        return state_updates(self._given)
+
+    def _leaves(self, tensor: int, run: range) -> bool:
+        """Return whether what a run makes is kept, read by another run, or unread."""
         graph = self._given
-        result = {*graph.keep}
-        for run in self.members:
-            for op in run:
-                result.update(
-                    tensor
-                    for tensor in graph.ops[op].outputs
-                    if any(reader not in run for reader in graph.consumers[tensor])
-                )
-        return result
+        readers = graph.consumers[tensor]
+        unread = not readers or tensor in graph.keep
+        return unread or any(reader not in run for reader in readers)
 
     def _contracted(self) -> Graph:
         given = self._given
+        of = [run for run in self.members for _ in run]
         crossing = [
             tensor
             for tensor, maker in enumerate(given.producer)
-            if maker is None or tensor in self._outside
+            if maker is None or self._leaves(tensor, of[maker])
         ]
         ids = {tensor: index for index, tensor in enumerate(crossing)}
         return Graph(
@@ -147,19 +175,21 @@ class Contraction:
     def _successors(self, run: range) -> dict[int, int]:
         """Return which tensors take over the buffers of which others in a run."""
         graph, sizes = self._given, self._given.aligned_bytes
-        updates = state_updates(graph)
+        updates = self._updates
         successors: dict[int, int] = {}
+        taken: set[int] = set()
         for index in run:
             for source, output in graph.ops[index].in_place:
                 later = any(index < reader for reader in graph.consumers[source])
                 legal = source not in graph.keep and sizes[source] == sizes[output]
                 legal = (legal and not later) or updates.get(output) == source
-                if legal and source not in successors:
+                if legal and source not in successors and output not in taken:
                     successors[source] = output
+                    taken.add(output)
         return successors
 
     def _pairs(self, run: range) -> list[tuple[int, int]]:
-        """Return which outputs of a run take over the buffers of which of its inputs."""
+        """Return which inputs of a run give their buffers to which outputs."""
         graph, successors = self._given, self._successors(run)
         if len(run) == 1:
             return [*graph.ops[run.start].in_place]
@@ -168,7 +198,7 @@ class Contraction:
             for source in successors
             if graph.producer[source] not in run
         ]
-        return [(source, end) for source, end in pairs if end in self._outside]
+        return [(source, end) for source, end in pairs if self._leaves(end, run)]
 
     def _scratch(self, run: range) -> int:
         """Return the most bytes that a run needs beside its inputs and outputs."""
@@ -186,7 +216,7 @@ class Contraction:
         inside = {
             buffer: life
             for buffer, life in lives.items()
-            if buffer not in self._outside
+            if not self._leaves(buffer, run)
         }
         return max(
             graph.aligned_scratch[op]
@@ -196,11 +226,16 @@ class Contraction:
 
 
 def _joined(
-    runs: list[range], weights: list[float], most: int, kinds: list[Hashable]
+    runs: list[range],
+    weights: list[float],
+    most: int,
+    kinds: Sequence[Hashable],
+    need: Callable[[range], int] | None,
 ) -> list[range]:
     """Join neighbours of one kind, the lightest first, until there are so many.
 
-    Weights are by the first op of a run, and change.
+    Weights are by the first op of a run, and change. With `need`, two are joined only
+    if they need no more bytes than one of them.
     """
     ends = {run.start: run.stop for run in runs}
     begins = {run.stop: run.start for run in runs}
@@ -219,6 +254,10 @@ def _joined(
         both, begin, middle, end = heappop(pairs)
         if ends.get(begin) != middle or ends.get(middle) != end:
             continue  # one of them has been joined since
+        if need is not None:
+            apart = max(need(range(begin, middle)), need(range(middle, end)))
+            if need(range(begin, end)) > apart:
+                continue
         ends[begin] = end
         del ends[middle], begins[middle]
         begins[end] = begin

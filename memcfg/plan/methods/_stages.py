@@ -14,7 +14,7 @@ R and S are integer; the largest F that the rows allow is then integer as well.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from memcfg._cached import cached_property
@@ -24,6 +24,7 @@ from memcfg.units import align_up
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
 
+    from memcfg.plan.methods._contraction import Contraction
     from memcfg.plan.search._request import Request
 
 INFINITE = float("inf")
@@ -52,8 +53,19 @@ class Row:
 class Stages:
     """The program of one request without the limit, which the solver adds.
 
+    Parameters
+    ----------
+    request : Request
+        The request.
+    runs : Contraction, optional
+        The runs of ops that the program's ops are; None: those of the request.
+    times : int, optional
+        The most times that an op runs.
+
     Attributes
     ----------
+    graph : memcfg.graph.Graph
+        The graph of the program's ops.
     columns, rows : list
         The program.
     again : dict of (int, int) to int
@@ -68,7 +80,19 @@ class Stages:
         Bytes of the largest tensor.
     """
 
-    def __init__(self, request: Request, *, times: int | None = None) -> None:
+    def __init__(
+        self,
+        request: Request,
+        runs: Contraction | None = None,
+        *,
+        times: int | None = None,
+    ) -> None:
+        self.runs = runs
+        if runs is not None:
+            order = tuple(range(len(runs.graph.ops)))
+            request = replace(
+                request, graph=runs.graph, order=order, replayed=None, known={}
+            )
         self.request = request
         self.graph = request.graph
         self.columns: list[Column] = []
@@ -336,15 +360,16 @@ class Stages:
         return values
 
     def sequence(self, again: Iterable[tuple[int, int]]) -> list[int]:
-        """Return the schedule that recomputes ops in these stages."""
+        """Return the request's ops in the schedule that recomputes these in stages."""
         rows: list[list[int]] = [[] for _ in range(self.last + 1)]
         for stage, op in sorted(again):
             rows[stage].append(op)
-        return [
+        ops = [
             op
             for stage, row in enumerate(rows)
             for op in (*row, *self.first_runs(stage))
         ]
+        return ops if self.runs is None else self.runs.expanded(ops)
 
     def first_runs(self, stage: int) -> tuple[int, ...]:
         """Return the op that a stage computes for the first time, or nothing."""
