@@ -346,6 +346,16 @@ def test_batch_normalization_is_not_divided_unless_allowed():
     assert np.isfinite(model.predict(x, batch_size=8, verbose=0)).all()
 
 
+def test_what_moves_with_each_part_is_named():
+    layers = [nn.Input((40, 8)), nn.SpectralNormalization(nn.Dense(64)), *dense()]
+    model = compiled(layers)
+    limited(between(model))
+    reason = r"'spectral_normalization\S*/vector_u' would move with micro-batches"
+    with pytest.raises(InfeasiblePlanError, match=reason) as caught:
+        model.train_on_batch(numbers(64, 40, 8), labels(64, 5))
+    assert "batch normalisation" not in str(caught.value)
+
+
 class Whole(nn.losses.Loss):
     """A loss that has no part for each sample."""
 

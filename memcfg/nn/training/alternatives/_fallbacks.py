@@ -50,6 +50,7 @@ __all__ = [
 
 STEPS = ("replan", "micro_batch", "mixed_bfloat16", "resize")
 _OTHER_NAMES = {"bfloat16": "mixed_bfloat16"}
+_STATISTICS = ("moving_mean", "moving_variance")  # of batch normalisation
 _SECONDS = 20.0  # processor seconds to look for a larger micro-batch
 
 
@@ -275,13 +276,22 @@ def why_whole(
         return f"{type(spec.optimizer).__name__}.update_step updates in every part"
     if key.kind != "train" or on_oom.batch_statistics is not None:
         return ""
-    fixed = any(not weight.trainable for weight in spec.network.weights)
-    if fixed and any(op.type == "moving_average" for op in graph().ops):
-        return (
-            "batch normalisation would use the statistics of micro-batches, which "
-            "compile(batch_statistics='micro') permits"
-        )
-    return ""
+    if all(weight.trainable for weight in spec.network.weights):
+        return ""
+    return _why_not_moved(graph())
+
+
+def _why_not_moved(graph: Graph) -> str:
+    """Return why moving averages would be others in parts; empty without any."""
+    moved = [op.name for op in graph.ops if op.type == "moving_average"]
+    if not moved:
+        return ""
+    names = [name.removesuffix("/moved") for name in moved]
+    others = [name for name in names if not name.endswith(_STATISTICS)]
+    what = "batch normalisation would use the statistics of micro-batches"
+    if len(others) == len(names):
+        what = f"{others[0]!r} would move with micro-batches"
+    return f"{what}, which compile(batch_statistics='micro') permits"
 
 
 def divide(
