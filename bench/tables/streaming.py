@@ -27,9 +27,11 @@ def table(path: Path = RESULTS) -> str:
             found = each["models"][name]
             cells += [f"{found['peak_bytes'] / 2**20:.1f} MiB", f"{found['ratio']:.2f}"]
         text += f"| {' | '.join(cells)} |\n"
+    busy = place["load"] > place["cores"] + 1  # that of the benchmark's threads, and 1
+    others = ": others worked on the machine" if busy else ""
     return f"""{text}
 {document["dense_bytes"] / 2**20:.0f} MiB of weights in a file of
 {document["file_bytes"] / 1e6:.1f} MB; medians of runs in turn, relative to the decoded
 model. {place["processor"]}, {place["cores"]} cores, {place["date"]}, load
-{place["load"]:.1f}: others worked on the machine.
+{place["load"]:.1f}{others}.
 """
