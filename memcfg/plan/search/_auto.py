@@ -19,7 +19,7 @@ from memcfg.plan.format._actions import Compute
 from memcfg.plan.format._collectives import any_beside
 from memcfg.plan.search._exact import Exact, fastest
 from memcfg.plan.search._full_tiers import limits_of, within_tiers
-from memcfg.plan.search._overlap import overlapped
+from memcfg.plan.search._overlap import overlapped_and_missing
 from memcfg.plan.search._policy import fits, names_algorithms, propose
 from memcfg.plan.search._request import Request
 from memcfg.plan.search._share import share
@@ -65,6 +65,7 @@ _STEADY, _CELLS = 80, 24
 # Max. ops of a graph that is planned below the lowest peak if no plan fits, and how
 # many times:
 _NAMED, _LOWER_PEAKS = 400, 8
+_ROOMS = 2  # max. plans that leave bytes for collectives
 _SWAPPING = (  # tried if `auto` may swap
     out_of_core,
     partial(out_of_core, "zvc"),
@@ -124,7 +125,7 @@ class Auto:
         if self.first:
             return plan
         if self.overlaps:
-            plan = overlapped(request, plan)
+            plan = _overlap(request, plan)
         if bounding is not None:
             bounding.begin("time_lower_bound", plan.elapsed_seconds)
         if self.bounds:
@@ -456,6 +457,26 @@ def _settle(request: Request, plans: _Plans) -> None:
             return
 
 
+def _overlap(request: Request, plan: Plan) -> Plan:
+    """Let collectives run beside compute, if need be in plans that leave them bytes."""
+    best, missing = overlapped_and_missing(request, plan)
+    limit, room = request.limit_bytes, 0
+    if limit is None or len(request.graph.ops) > _SMALL:
+        return best
+    for _ in range(_ROOMS):
+        room += room + missing  # twice as much, as lower plans have other orders
+        if not missing or _is_over(request):
+            break
+        lower = _plan(replace(request, limit_bytes=limit - room)).best
+        if lower is None:
+            break
+        predicted = replace(lower.predicted, optimality_gap=None)
+        lower = replace(lower, limit_bytes=limit, predicted=predicted)
+        made, missing = overlapped_and_missing(request, lower)
+        best = min((best, made), key=lambda each: each.elapsed_seconds)
+    return best
+
+
 def _is_over(request: Request) -> bool:
     return request.watch is not None and request.watch.is_over()
 
@@ -558,7 +579,8 @@ def auto(
     gets the fastest algorithm that fits. The fastest of these plans is taken.
 
     In the end, `overlap_collectives` lets the plan's collectives, if it has any, run
-    beside compute.
+    beside compute. If that takes a little more than the limit, and is much faster, a
+    plan that leaves so much is made, too.
 
     Methods of the literature are not tried. On the golden plans of the tests, with
     fast, slow and small tiers, none is faster; with small tiers, one can be faster by a

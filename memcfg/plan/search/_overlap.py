@@ -30,6 +30,9 @@ if TYPE_CHECKING:
 
 _ROUNDING = 1e-9  # relative rounding error of a sum of seconds
 _STEP = 4  # factor between the numbers of collectives that may be ahead
+_MUCH = 0.05  # relative seconds that are worth another plan
+_LACKING = 1 / 32  # of the limit: the most that another plan leaves for collectives
+_CUTS = 32  # places at which the order of a plan may become that of its graph
 _NEAR = 0.002  # relative seconds below which orders do not differ
 
 
@@ -74,25 +77,46 @@ def overlapped(
     `priced` is the plan with the seconds of the request's graph, if `plan` has others.
     If it `keeps` them, collectives stay in the order of the plan.
     """
+    return overlapped_and_missing(request, plan, priced, keeps=keeps)[0]
+
+
+def overlapped_and_missing(
+    request: Request, plan: Plan, priced: Plan | None = None, *, keeps: bool = False
+) -> tuple[Plan, int]:
+    """Return that plan, and the bytes that a much faster order lacks, or 0.
+
+    If that is a large part of the limit, a small part is returned instead.
+    """
     if not any_beside(request.graph) or any(
         isinstance(action, Start) for action in plan.actions
     ):
-        return plan
+        return plan, 0
     own = in_own_numbers(request, plan)
     best = _better(priced or plan, _with_starts(request, plan, own.actions))
-    orders = _orders(request, own.actions, keeps=keeps)
-    if not orders:
-        return best
-    landings = Landings(request)
+    computes = [action for action in own.actions if isinstance(action, Compute)]
+    plain = all(
+        isinstance(each, Alloc | Alias | Free | Compute) for each in own.actions
+    )
+    if not plain or any(action.algorithm is not None for action in computes):
+        return best, 0
     limit = math.inf if request.limit_bytes is None else request.limit_bytes
-    for order in orders:
-        if request.is_over():
-            break
-        is_faster = order.seconds * (1 + _NEAR) < best.elapsed_seconds
-        if is_faster and landings.fits(order.events, limit):
-            actions = landings.written(order.events)
+    search = _Search(request, limit, keeps)
+    missing: list[tuple[float, float]] = []
+    for order in search.orders([action.op for action in computes]):
+        if request.is_over() or order.seconds * (1 + _NEAR) >= best.elapsed_seconds:
+            break  # those that follow are slower
+        load = search.landings.load(order.events)
+        if load <= limit:
+            actions = search.landings.written(order.events)
             best = _better(best, _with_starts(request, plan, actions))
-    return best
+        elif order.seconds * (1 + _MUCH) < best.elapsed_seconds:
+            missing.append((order.seconds, load - limit))
+    much = [
+        lacks
+        for seconds, lacks in missing
+        if seconds * (1 + _MUCH) < best.elapsed_seconds
+    ]
+    return best, int(min([*much, limit * _LACKING])) if much else 0
 
 
 def _better(best: Plan, other: Plan) -> Plan:
@@ -121,31 +145,62 @@ def _with_starts(request: Request, plan: Plan, actions: Sequence[Action]) -> Pla
     return replace(made, lossy=plan.lossy)
 
 
-def _orders(request: Request, actions: Sequence[Action], *, keeps: bool) -> list[Order]:
-    """Return list schedules, the fastest first, and of equal ones the least ahead.
+class _Search:
+    """A search for orders of the ops of plans with default algorithms."""
 
-    Only for plans that compute by default algorithms, without copies and encodings.
-    """
-    computes = [action for action in actions if isinstance(action, Compute)]
-    plain = all(isinstance(each, Alloc | Alias | Free | Compute) for each in actions)
-    if not plain or any(action.algorithm is not None for action in computes):
-        return []
-    given = [action.op for action in computes]
-    schedule = ListSchedule(request.graph, given)
-    schedules = [schedule]
-    other = schedule.in_graph_order()
-    if other != given:  # plans may compute gradients of weights later, for less memory
-        schedules.append(ListSchedule(request.graph, other))
-    count = len(schedule.collectives)
-    aheads = [0, 1]
-    # Weights are read from files to take little memory: one ahead of its reader.
-    while any(map(is_collective, request.graph.ops)) and aheads[-1] < count:
-        aheads.append(min(count, _STEP * aheads[-1]))
-    orders = [
-        each.order(ahead, fills=fills, keeps=keeps)
-        for fills in (False, True)
-        for ahead in aheads
-        for each in schedules
-    ]
-    near = min(order.seconds for order in orders) * (1 + _NEAR)
-    return sorted(orders, key=lambda order: max(order.seconds, near))
+    def __init__(self, request: Request, limit: float, keeps: bool) -> None:
+        self._graph = request.graph
+        self._limit = limit
+        self._keeps = keeps  # whether collectives stay in their order
+        self.landings = Landings(request)
+
+    def orders(self, given: list[int]) -> list[Order]:
+        """Return list schedules, the fastest first, of equal ones the least ahead."""
+        schedules = self._schedules(given)
+        count = len(schedules[0].collectives)
+        aheads = [0, 1]
+        # Weights are read from files to take little memory: one ahead of its reader.
+        while any(map(is_collective, self._graph.ops)) and aheads[-1] < count:
+            aheads.append(min(count, _STEP * aheads[-1]))
+        orders = [
+            each.order(ahead, fills=fills, keeps=self._keeps)
+            for fills in (False, True)
+            for ahead in aheads
+            for each in schedules
+        ]
+        near = min(order.seconds for order in orders) * (1 + _NEAR)
+        return sorted(orders, key=lambda order: max(order.seconds, near))
+
+    def _schedules(self, given: list[int]) -> list[ListSchedule]:
+        """Return sequences of the ops of a plan.
+
+        For a lower peak, plans may compute gradients of weights late, so that their
+        sums are late, too. Others have them in the order of the graph, from the start
+        or from behind the moments that would exceed the limit.
+        """
+        result = [ListSchedule(self._graph, given)]
+        early = self._from(result[0], 0)
+        if early is None:
+            return result
+        result.append(early)
+        if self._fits(early):
+            return result
+        low, high, found = 0, len(given), None
+        while high - low > len(given) // _CUTS + 1:
+            middle = (low + high) // 2
+            made = self._from(result[0], middle)
+            if made is None or self._fits(made):
+                high, found = middle, made
+            else:
+                low = middle
+        return [*result, *([found] if found else [])]
+
+    def _from(self, schedule: ListSchedule, behind: int) -> ListSchedule | None:
+        """Return the sequence with ops in the order of the graph; None: no other."""
+        other = schedule.in_graph_order(behind)
+        same = other == schedule.sequence
+        return None if same else ListSchedule(self._graph, other)
+
+    def _fits(self, schedule: ListSchedule) -> bool:
+        order = schedule.order(1, fills=False, keeps=self._keeps)
+        return self.landings.load(order.events) <= self._limit

@@ -7,6 +7,7 @@ that it touches, or that op would have to wait for it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -57,23 +58,24 @@ class Landings:
             known={},
         )
 
-    def fits(self, events: Iterable[Event], limit: float) -> bool:
-        """Return whether events can be in this order, and their bytes within a limit.
+    def load(self, events: Iterable[Event]) -> float:
+        """Return the most bytes in use in a schedule, without fragmentation.
 
         Parameters
         ----------
         events : iterable of Event
             A schedule.
-        limit : float
-            In bytes.
 
         Returns
         -------
-        bool
-            Whether they are, but for fragmentation.
+        float
+            In bytes; infinity if the events cannot be in this order.
         """
         step, sequence = self._request.step, self._sequence(events)
-        return not step.fault(sequence) and step.measure(sequence)[0] <= limit
+        if step.fault(sequence):
+            return math.inf
+        load: int = step.measure(sequence)[0]
+        return load
 
     def written(self, events: Iterable[Event]) -> list[Action]:
         """Return the actions of a schedule, with the lowest layout.

@@ -56,6 +56,7 @@ class ListSchedule:
     def __init__(self, graph: Graph, sequence: Sequence[int]) -> None:
         phases = [graph.ops[op].phase for op in sequence]
         first = phases.index("update") if "update" in phases else len(phases)
+        self.sequence = [*sequence]
         self._graph = graph
         self._steps = [*sequence[:first], None, *sequence[first:]]
         self._barrier = first
@@ -105,10 +106,20 @@ class ListSchedule:
                 read[tensor].append(step)
             yield own
 
-    def in_graph_order(self) -> list[int]:
+    def in_graph_order(self, behind: int = 0) -> list[int]:
         """Return the ops in the order of the graph, as far as they can run in it.
 
         What is computed again comes before its first reader.
+
+        Parameters
+        ----------
+        behind : int
+            So many ops of the sequence come first, in its order.
+
+        Returns
+        -------
+        list of int
+            The same ops.
         """
         keys = [-1 if index is None else index for index in self._steps]
         first: dict[int | None, int] = {}
@@ -117,6 +128,7 @@ class ListSchedule:
         for step in reversed(range(len(keys))):
             if first[self._steps[step]] < step and self._followers[step]:
                 keys[step] = min(keys[each] for each in self._followers[step])
+        keys[:behind] = range(-behind, 0)
         missing = [len(needs) for needs in self._needs]
         ready = [(keys[step], step) for step, n in enumerate(missing) if not n]
         heapify(ready)
