@@ -23,6 +23,8 @@ class ROC(Scored):
 
     Parameters
     ----------
+    *args
+        Refused: arguments are given by name.
     threshold_steps : int, default 0
         Curves have the thresholds ``i / threshold_steps``, and the state has their
         counts. 0: curves are exact, and the state has all distinct scores.
