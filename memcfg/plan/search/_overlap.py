@@ -33,6 +33,7 @@ _STEP = 4  # factor between the numbers of collectives that may be ahead
 _MUCH = 0.05  # relative seconds that are worth another plan
 _LACKING = 1 / 32  # of the limit: the most that another plan leaves for collectives
 _CUTS = 32  # places at which the order of a plan may become that of its graph
+_LARGE = 2_000  # ops of a graph of which fewer orders are tried: each takes 0.1 s
 _NEAR = 0.002  # relative seconds below which orders do not differ
 
 
@@ -160,11 +161,13 @@ class _Search:
         count = len(schedules[0].collectives)
         aheads = [0, 1]
         # Weights are read from files to take little memory: one ahead of its reader.
+        is_large = len(self._graph.ops) > _LARGE
+        factor = _STEP**2 if is_large else _STEP
         while any(map(is_collective, self._graph.ops)) and aheads[-1] < count:
-            aheads.append(min(count, _STEP * aheads[-1]))
+            aheads.append(min(count, factor * aheads[-1]))
         orders = [
             each.order(ahead, fills=fills, keeps=self._keeps)
-            for fills in (False, True)
+            for fills in ((False,) if is_large else (False, True))
             for ahead in aheads
             for each in schedules
         ]
