@@ -53,9 +53,10 @@ def overlap_collectives(graph: Graph, plan: Plan) -> Plan:
         The fastest plan within the plan's limit, by the simulated clock and the graph's
         link, of: the given plan; the same placements, with collectives that are started
         and waited for as late as possible; and list schedules of the same ops, in which
-        collectives are started 1, 4, 16, ... collectives ahead of the given order, and
-        ops run while results that others need are not there. The given plan itself if
-        the graph has no collectives, or the plan starts some already.
+        collectives are started 1, 4, 16, ... collectives ahead of the order of the plan
+        or the graph, and ops run while results that others need are not there. The
+        given plan itself if the graph has no collectives, or the plan starts some
+        already.
 
     Raises
     ------
