@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar
 from memcfg._advice import larger_limit_or
 from memcfg.errors import InfeasiblePlanError, PlanError
 from memcfg.plan.format._actions import Compute
-from memcfg.plan.format._collectives import any_beside
+from memcfg.plan.format._collectives import any_beside, runs_beside
 from memcfg.plan.search._exact import Exact, fastest
 from memcfg.plan.search._full_tiers import limits_of, within_tiers
 from memcfg.plan.search._overlap import overlapped_and_missing
@@ -35,6 +35,7 @@ from memcfg.plan.search.algorithms._scratch import (
     fastest_algorithms,
     fitting_algorithms,
 )
+from memcfg.plan.search.network._network_bound import network_seconds
 from memcfg.plan.search.recompute._look_ahead import look_ahead, rough_peak
 from memcfg.plan.search.recompute._recomputation import hasty_plan, sqrt_checkpoint
 from memcfg.plan.search.recompute._repeated_blocks import repeated_blocks, repeats
@@ -350,8 +351,12 @@ def _look_further(request: Request, plans: _Plans) -> None:
         return
     if not best.predicted.recompute_seconds:  # the graph has no times
         return
+    ops = request.graph.ops
+    once = sum(op.seconds for op in ops if not runs_beside(op))
+    if network_seconds(request.graph) >= once + best.predicted.recompute_seconds:
+        return  # collectives take longer, whatever is computed again
     plans.add(hasty_plan(request, best.predicted.recompute_seconds))
-    known = best.method == "look_ahead" or len(request.graph.ops) > _LONG
+    known = best.method == "look_ahead" or len(ops) > _LONG
     if known or is_as_fast_as_any(request, limit, plans.cost / (1 + _NEAR)):
         return
     if plans.begin("look_ahead"):
