@@ -284,6 +284,7 @@ class _OfLoss(Layer):
             else builder.cast(each, "float32")
             for each in (y_pred, *weight)
         )
+        y_true, mask = self.loss._with_mask(builder, y_true, mask)
         weights = masked(
             builder,
             weight[0] if weight else None,
@@ -534,6 +535,13 @@ class Loss(FixedAttributes, Configured):
                 return terms.reduce("mean", elements, None, "loss")
         values = self.values(builder, y_true, y_pred)
         return self._reduced(terms, values, sample_weight)
+
+    def _with_mask(
+        self, builder: Builder, y_true: int, mask: int | None
+    ) -> tuple[int, int | None]:
+        """Return targets, and the mask of the output that they do not have."""
+        del builder
+        return y_true, mask
 
     def divisor(
         self, builder: Builder, y_true: int, sample_weight: int | None
@@ -1366,6 +1374,21 @@ class SparseCategoricalCrossentropy(Loss):
 
     def _logits(self, terms: Terms, y_pred: int) -> int | None:
         return y_pred if self.from_logits else terms.logits(y_pred, "softmax", self)
+
+    def _with_mask(
+        self, builder: Builder, y_true: int, mask: int | None
+    ) -> tuple[int, int | None]:
+        """Give masked labels the ignored class: those of both are counted as one."""
+        alike = mask is not None and builder.shape(mask) == builder.shape(y_true)
+        if self.ignore_class is None or mask is None or not alike:
+            return y_true, mask
+        terms, value = Terms(builder, self.name), float(self.ignore_class)
+        settings = {"shape": builder.shape(y_true), "value": value, "dtype": "float32"}
+        ignored = terms("fill", (), settings)
+        labels = terms("cast", (y_true,), {"dtype": "float32"})
+        apart = terms("multiply", (terms("subtract", (labels, ignored)), mask))
+        joined = terms("add", (apart, ignored))
+        return terms("cast", (joined,), {"dtype": "int32"}), None
 
     def divisor(
         self, builder: Builder, y_true: int, sample_weight: int | None

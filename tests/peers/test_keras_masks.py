@@ -343,3 +343,26 @@ AXES = {
 def test_any_axes(kind, axis):
     x = np.float32(np.random.default_rng(1).normal(size=(5, 4, 2, 3)))
     trained_alike(lambda k, x: k.Dense(2)(AXES[kind](k, axis)(x)), [x])
+
+
+@pytest.mark.parametrize("reduction", ["sum_over_batch_size", "sum"])
+@pytest.mark.parametrize("weighted", [False, True])
+def test_an_ignored_class_beside_a_mask(reduction, weighted):
+    random = np.random.default_rng(3)
+    x = random.integers(0, 4, (6, 5)).astype(np.int32)
+    y = random.integers(-1, 3, (6, 5)).astype(np.int32)
+    weights = random.uniform(0.5, 2, (6, 5)).astype(np.float32) if weighted else None
+    table, kernel = (random.normal(size=n).astype(np.float32) for n in ((4, 3), (3, 3)))
+    losses = []
+    for room in (keras, nn):
+        start = room.Input((5,), dtype="int32")
+        h = room.layers.Embedding(4, 3, mask_zero=True)(start)
+        model = room.Model(start, room.layers.Dense(3, use_bias=False)(h))
+        model.set_weights([table, kernel])
+        loss = room.losses.SparseCategoricalCrossentropy(
+            from_logits=True, ignore_class=-1, reduction=reduction
+        )
+        model.compile(room.optimizers.SGD(0.1), loss)
+        fit = model.fit(x, y, batch_size=6, epochs=2, verbose=0, sample_weight=weights)
+        losses.append([*fit.history["loss"], model.evaluate(x, y, verbose=0)])
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-5)

@@ -597,17 +597,7 @@ class _Trace:
             )
         ]
         losses = [
-            term.loss.trace(
-                self.builder,
-                ys[term.output],
-                outputs[term.output],
-                masked(
-                    self.builder,
-                    weights.get(term.output),
-                    self.masks[term.output],
-                    scaled=term.loss.reduction != "sum",
-                ),
-            )
+            self._loss_of(term, ys, outputs, weights.get(term.output))
             for term in objectives.terms
         ]
         if self.key.has_share or self.key.kind == "count":
@@ -622,6 +612,21 @@ class _Trace:
             penalty = self._times_share(penalty, 0)
             (total,) = self.builder.apply("add", (total, penalty), name="total_loss")
         return [total, *(losses if objectives.several else ()), *measured]
+
+    def _loss_of(
+        self,
+        term: Term,
+        ys: Mapping[int, int],
+        outputs: Sequence[int],
+        weights: int | None,
+    ) -> int:
+        """Append a loss, of the samples and steps that count."""
+        y, mask = term.loss._with_mask(
+            self.builder, ys[term.output], self.masks[term.output]
+        )
+        scaled = term.loss.reduction != "sum"
+        counted = masked(self.builder, weights, mask, scaled=scaled)
+        return term.loss.trace(self.builder, y, outputs[term.output], counted)
 
     def _measured(
         self, gauge: Gauge, y: int, output: int, weight: int | None
@@ -646,7 +651,9 @@ class _Trace:
         weights: int | None,
     ) -> int:
         """Return a part's share of a loss, and note what of the data decides it."""
-        y, mask = ys[term.output], self.masks[term.output]
+        y, mask = term.loss._with_mask(
+            self.builder, ys[term.output], self.masks[term.output]
+        )
         with _reason("loss"):
             term.loss.check_samples(self.builder, y, outputs[term.output])
         rows, counts = 0, []
