@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -152,7 +151,6 @@ def decode_predictions(preds: Any, top: int = 5) -> list[list[tuple[str, str, fl
     ]
 
 
-@cache
 def _names() -> list[tuple[str, str]]:
     """Return the identifier and the name of each class."""
     path = Path(_INDEX.fetched("decode_predictions", "sort the numbers yourself"))
