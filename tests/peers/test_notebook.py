@@ -30,7 +30,7 @@ x, y = np.ones((64, 4), "float32"), np.zeros(64, "int32")
     "plan": "model.memory_plan",
     "history": "history",
     "lines": "print({box.line for box in model.memory_timeline().boxes} - {''})",
-    "absent": "from memcfg.nn.layers import MaxNumBoundingBoxes",
+    "absent": "from memcfg.nn.layers import TorchModuleWrapper",
     "too much": """
 mc.config.set_memory_limit("CPU:0", "1KiB")
 model.fit(x, y, batch_size=16)
@@ -103,8 +103,8 @@ def test_a_line_of_the_users_program_is_that_of_a_cell(outputs):
 
 def test_errors_say_what_to_do(outputs):
     (absent,) = texts(outputs["absent"])
-    assert absent.startswith("ImportError: cannot import name 'MaxNumBoundingBoxes'")
-    assert "Dataset.map" in absent
+    assert absent.startswith("ImportError: cannot import name 'TorchModuleWrapper'")
+    assert "write the layer with nn.ops" in absent
     *_, refused = texts(outputs["too much"])
     assert refused.startswith(("ResourceExhaustedError", "InfeasiblePlanError"))
 

@@ -33,6 +33,7 @@ with tempfile.TemporaryDirectory() as folder:
         callbacks=[
             counter,
             keras.callbacks.CSVLogger(str(log)),
+            keras.callbacks.ProgbarLogger(),
             keras.callbacks.LambdaCallback(
                 on_epoch_begin=lambda e, logs: begun.append(e)
             ),

@@ -37,3 +37,9 @@ for layer in (
     made = np.asarray(layer(images, training=True))
     assert made.shape[0] == 4
     assert np.isfinite(made).all()
+
+boxes = {"boxes": np.ones((4, 3, 4), "float32"), "labels": np.ones((4, 3), "int32")}
+padded = layers.MaxNumBoundingBoxes(5, bounding_box_format="xyxy")(
+    {"images": images, "bounding_boxes": boxes}
+)
+assert np.asarray(padded["bounding_boxes"]["boxes"]).shape == (4, 5, 4)
