@@ -109,7 +109,7 @@ def test_a_model_that_breaks_has_the_bits_of_eager_and_one_warning(kind):
         warnings.simplefilter("always")
         for seed in range(3):
             assert same(step(model, X, seed=seed), step(plain, X, seed=seed))
-    told = [str(e.message) for e in caught if "is not planned" in str(e.message)]
+    told = [e for e in caught if "is not planned as a whole" in str(e.message)]
     assert len(told) == 1
     assert "Not planned: " in mt.get_budget(model).memory_report()
     with torch.no_grad():
@@ -117,7 +117,7 @@ def test_a_model_that_breaks_has_the_bits_of_eager_and_one_warning(kind):
 
 
 def test_the_warning_and_the_report_name_the_line():
-    with pytest.warns(RuntimeWarning, match="it runs in eager mode") as caught:
+    with pytest.warns(RuntimeWarning, match="the rest runs in eager mode") as caught:
         model, _ = budgeted(Branches(), example=(X,))
     line = Branches.forward.__code__.co_firstlineno + 2
     where = f"test_unplanned.py:{line}, in forward"
@@ -134,10 +134,25 @@ def peak_of(model, x):
     return mt.get_memory_info()["peak"] - before + held, made
 
 
-@pytest.mark.parametrize("part", [0.6, 0.8, 1.3])
+class Flat(nn.Module):
+    """Layers of PyTorch, none of which is planned by itself."""
+
+    def __init__(self, width, depth):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(width, width) for _ in range(depth))
+
+    def forward(self, x):
+        for each in self.layers:
+            x = each(x).tanh()
+            if x.sum() > 1e6:
+                x = x * 2
+        return x
+
+
+@pytest.mark.parametrize("part", [0.7, 0.8, 1.3])
 def test_a_model_that_breaks_stays_within_the_limit(pool, tmp_path, part):
     x = torch.randn(256, 64)
-    model = Branches(64, depth=12)
+    model = Flat(64, depth=12)
     eager, _ = peak_of(copy.deepcopy(model), x)
     limit = int(part * eager)
     model, plain = budgeted(model, limit, spill_to=tmp_path)
@@ -151,18 +166,18 @@ def test_a_model_that_breaks_stays_within_the_limit(pool, tmp_path, part):
 
 def test_a_limit_without_room_is_an_error_and_the_next_step_goes_on(pool):
     x = torch.randn(256, 64)
-    model = Branches(64, depth=12)
+    model = Flat(64, depth=12)
     eager, _ = peak_of(copy.deepcopy(model), x)
     model, plain = budgeted(model, eager // 2)
     with pytest.raises(mt.OutOfMemoryError, match=r"budget\(\.\.\., spill_to="):
         model(x)
     assert same(step(model, x[:32]), step(plain, x[:32]))
-    model, _ = budgeted(Branches(64, depth=12), 2**16)
+    model, _ = budgeted(Flat(64, depth=12), 2**16)
     with pytest.raises(InfeasiblePlanError, match="alone need more"):
         model(x)
 
 
-class Asks(Branches):
+class Asks(Flat):
     """Computes something else while it is traced, which does not fit its inputs."""
 
     def forward(self, x):
@@ -173,7 +188,7 @@ class Asks(Branches):
 
 def test_a_limit_without_room_is_no_error_of_inputs_that_cannot_be_traced():
     x = torch.randn(256, 64)
-    model, plain = budgeted(Asks(64, depth=12), "1MiB")
+    model, plain = budgeted(Asks(64, depth=12), "600KiB")
     with pytest.raises(mt.OutOfMemoryError, match=r"budget\(\.\.\., spill_to="):
         model(x)
     assert same(step(model, x[:32]), step(plain, x[:32]))

@@ -211,6 +211,9 @@ class Compilation:
                 "limit: pass torch.compile(fullgraph=True) to see where, or take "
                 "memcfg.torch.saved_tensors"
             )
+        wrapped: Callable[[Any], Any] = _itself
+        if self.planner.fan_out is not None:
+            module, inputs, wrapped = self.planner.fan_out(module, inputs)
         self._inputs = inputs
         self._traced_inputs = [
             node.meta.get("example_value")
@@ -239,8 +242,8 @@ class Compilation:
         try:
             with keeps():
                 if has_lstm(module):
-                    return self._with_lstms(make, module, inputs)
-                return _made(make, module, inputs)
+                    return wrapped(self._with_lstms(make, module, inputs))
+                return wrapped(_made(make, module, inputs))
         finally:  # PyTorch keeps `backward`, and with it this object
             self._inputs = self._traced_inputs = ()
             self._found, self._loss_of = NOTHING, None
@@ -491,6 +494,11 @@ class Compilation:
                     _warn("with inductor" if inductor else why)
                 return made
         raise min(refused, key=_smallest)
+
+
+def _itself(run: Any) -> Any:
+    """Return what is given."""
+    return run
 
 
 def _place_of(tensor: torch.Tensor) -> tuple[Any, ...]:

@@ -44,6 +44,7 @@ from memcfg.torch.budget._planned_call import (
 from memcfg.torch.budget._planner import Overhead, Planner, Settings, Shared
 from memcfg.torch.budget._room import OTHERS, NoRoomError, Room
 from memcfg.torch.budget._step_report import report_of
+from memcfg.torch.budget.parts._model_parts import Parts
 from memcfg.torch.limit._out_of_memory import OutOfMemoryError
 from memcfg.torch.limit._process_limit import ProcessLimit
 from memcfg.torch.ranks._around import Beside, Wrapper
@@ -74,6 +75,7 @@ if TYPE_CHECKING:
 
 
 _OUTER = "a budgeted model is compiled by memcfg, as planned"
+_TWICE = "create_graph=True"  # why a model is not planned, and no part of it
 _ONE_SHAPE = "saved_tensors", "raise"  # values of on_new_shape that plan one
 # what copies and pickles of a budget have of it
 _COPIED = ("_settings", "_optimizer_bytes", "_update_bytes", "_loss", "_own", "_is_on")
@@ -147,6 +149,7 @@ class ModelBudget:
         self._unplanned = Unplanned(
             self._settings.limit_bytes, self._settings.spill, meter_of
         )
+        self._planned_parts: Parts | None = None
         self._shapes: set[Any] = set()  # of the steps that are planned
         self._why: dict[bool, str] = {}  # not planned, by whether gradients are made
 
@@ -398,30 +401,8 @@ class ModelBudget:
             self._give_up(error)
             return made
         self._know(args, kwargs)
-        self._refuse_second(made)
+        _refuse_second(ref(self), made)
         return made
-
-    def _refuse_second(self, made: Any) -> None:
-        """Let backward raise RuntimeError if it is to be differentiated again."""
-        tensors = [each for each in tree_leaves(made) if torch.is_tensor(each)]
-        # not those of inputs that the model returns
-        nodes = {each.grad_fn for each in tensors if _is_planned(each.grad_fn)}
-        budget = ref(self)
-
-        def check(_: Any) -> None:
-            if torch.is_grad_enabled():
-                known = budget()
-                if known is not None:
-                    known._why[True] = "create_graph=True"
-                raise RuntimeError(
-                    "create_graph=True differentiates the backward phase again, which "
-                    "a planned step cannot: run the step again. From now on the model "
-                    "runs in eager mode, and what autograd saves is kept within the "
-                    "limit"
-                )
-
-        for each in nodes:
-            each.register_prehook(check)
 
     def _warn_of_transforms(self) -> None:
         """Warn once that a function transform runs the model itself."""
@@ -462,8 +443,8 @@ class ModelBudget:
         if not self._why:
             warnings.warn(
                 f"the model cannot be traced as one graph ({error.why}), and is not "
-                "planned: it runs in eager mode, and what autograd saves is kept "
-                "within the limit",
+                "planned as a whole: parts of it are, the rest runs in eager mode, and "
+                "what autograd saves is kept within the limit",
                 RuntimeWarning,
                 stacklevel=outside("torch"),
             )
@@ -472,7 +453,27 @@ class ModelBudget:
     def _without_plan(self, args: Any, kwargs: Any) -> Any:
         """Run in eager mode within the limit."""
         overhead = self._optimizer_bytes + sum(dict(self._beside.held).values())
-        return self._unplanned.run(self.module, self._plain, args, kwargs, overhead)
+        return self._unplanned.run(
+            self.module, self._plain, args, kwargs, overhead, self._parts()
+        )
+
+    def _parts(self) -> Parts | None:
+        """Return what plans parts of the model; None if none may be planned."""
+        settings = self._settings
+        if (
+            self._why.get(True) == _TWICE
+            or self._offload.names
+            or settings.inductor
+            or settings.process is not None
+            or self._around is not None
+            or is_sharded(self.module)
+        ):
+            self._planned_parts = None
+        elif self._planned_parts is None:
+            self._planned_parts = Parts(
+                settings, self._shared.costs, partial(_refuse_second, ref(self))
+            )
+        return self._planned_parts
 
     def _with_plan(self, accumulates: bool, args: Any, kwargs: Any) -> Any:
         """Run a step as planned."""
@@ -758,7 +759,7 @@ class ModelBudget:
                 "\n".join((*lines, report_of(last, self._settings.limit_bytes)))
             )
         if why is not None:
-            planned.append(self._unplanned.report(why))
+            planned.append(self._unplanned.report(why, self._planned_parts))
         elif self._unplanned.saved is not None:
             planned.append(self._unplanned.report("steps with inputs of other shapes"))
         return "\n".join(planned) or "nothing is planned before the first step"
@@ -796,6 +797,27 @@ def _tensor_bytes(
         tensors += tensors_in(stepped.state)
     storages = {each.untyped_storage()._cdata: each for each in tensors}
     return [nbytes_of(each) for each in storages.values()]
+
+
+def _refuse_second(budget: ref[ModelBudget], made: Any) -> None:
+    """Let backward raise RuntimeError if it is to be differentiated again."""
+    tensors = [each for each in tree_leaves(made) if torch.is_tensor(each)]
+    # not those of inputs that the model returns
+    nodes = {each.grad_fn for each in tensors if _is_planned(each.grad_fn)}
+
+    def check(_: Any) -> None:
+        if torch.is_grad_enabled():
+            known = budget()
+            if known is not None:
+                known._why[True] = _TWICE
+            raise RuntimeError(
+                "create_graph=True differentiates the backward phase again, which a "
+                "planned step cannot: run the step again. From now on the model runs "
+                "in eager mode, and what autograd saves is kept within the limit"
+            )
+
+    for each in nodes:
+        each.register_prehook(check)
 
 
 def _is_planned(node: Any) -> bool:
@@ -871,9 +893,10 @@ def budget(
     Parameters
     ----------
     model : torch.nn.Module
-        The model. If `torch.compile` cannot trace it as one graph, it runs in eager
-        mode, with a warning, and what autograd saves is kept within the limit. A budget
-        that it has already is replaced.
+        The model. If `torch.compile` cannot trace it as one graph, the modules inside
+        that it can trace are planned, with a warning, and the rest runs in eager mode
+        with what autograd saves kept within the limit. A budget that it has already is
+        replaced.
     limit : int, float, str, ProcessLimit or None
         The most bytes of a training step, such as ``"4GiB"``; ``math.inf`` means no
         limit. What `limit_process` returns is the limit of all that the process has

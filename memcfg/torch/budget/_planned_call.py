@@ -221,6 +221,11 @@ class PlannedCall:
         """The module of each call, or None."""
         return None if self._module is None else self._module()
 
+    def of(self, module: torch.nn.Module) -> PlannedCall:
+        """Call with another module of the class from now on."""
+        self._module = weakref.ref(module)
+        return self
+
     def given(self) -> list[torch.Tensor]:
         """Return the arguments of the call, and the state of its module."""
         module = self.module

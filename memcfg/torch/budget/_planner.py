@@ -6,6 +6,7 @@ See docs/decisions/0031-pytorch-steps-are-graphs-of-storages.md.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -55,7 +56,7 @@ from memcfg.torch.trace.ops._lstm_layers import add_workspaces
 from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     import torch
     from torch import fx
@@ -69,6 +70,8 @@ if TYPE_CHECKING:
     from memcfg.torch.state._offload import Offload
     from memcfg.torch.trace._graph_inputs import GraphInput
     from memcfg.torch.trace._traced import Costs
+
+FanOut = Callable[[Any, Any], tuple[Any, Any, Callable[[Any], Any]]]
 
 
 @dataclass(frozen=True)
@@ -263,6 +266,9 @@ class Planner:
         The planned steps, the latest last.
     planned : Counter
         How many steps were planned to run, by whether they train.
+    fan_out : callable or None
+        Changes a graph that Dynamo traced. It returns a graph, its inputs, and what
+        wraps the function that runs instead. None if there is nothing to change.
     """
 
     settings: Settings
@@ -274,6 +280,7 @@ class Planner:
     unread: Mapping[torch.device, int] = field(default_factory=dict)
     steps: list[Step] = field(default_factory=list)
     planned: Counter[bool] = field(default_factory=Counter)
+    fan_out: FanOut | None = None
 
     def plan(
         self,
@@ -405,7 +412,7 @@ class Planner:
         for traced in ways:
             try:
                 plan = fitting_plan(self.settings.policy, traced, limit)
-            except _TooTightError as error:
+            except TooTightError as error:
                 refusal = self._refusal(error.refusal, error.peak, traced, overhead)
                 refused.append(refusal)
                 continue
@@ -477,7 +484,7 @@ class Planner:
         return larger_limit_or(batch, leaving)
 
 
-class _TooTightError(Exception):
+class TooTightError(Exception):
     """A policy found no plan of a graph within a limit."""
 
     def __init__(self, peak: Peak, refusal: InfeasiblePlanError) -> None:
@@ -491,7 +498,7 @@ def fitting_plan(policy: Policy, traced: Traced, limit: int | None) -> Plan:
 
     A policy that assigns offsets counts the holes of its arena, which an allocator does
     not have. If it refuses the limit, its plan of lowest peak may still fit;
-    _TooTightError is raised if it does not.
+    TooTightError is raised if it does not.
     """
     graph = traced.graph
     if limit is None:
@@ -505,7 +512,7 @@ def fitting_plan(policy: Policy, traced: Traced, limit: int | None) -> Plan:
             plan = policy(graph, limit_bytes=error.smallest_limit_bytes)
         peak = peak_of(traced, plan)
         if peak.nbytes > limit:
-            raise _TooTightError(peak, error) from None
+            raise TooTightError(peak, error) from None
         return plan
     used = peak_of(traced, plan).nbytes
     if used > max(limit, 1):

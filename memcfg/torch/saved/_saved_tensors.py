@@ -12,7 +12,8 @@ from __future__ import annotations
 import heapq
 import os
 import threading
-from contextlib import suppress
+from collections import Counter
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from itertools import count
@@ -37,11 +38,10 @@ from memcfg.torch.saved._saved_report import SavedCodingEntry, SavedTensorsRepor
 from memcfg.torch.spill._media import Files, HostMemory
 from memcfg.torch.spill._store import Store
 from memcfg.torch.spill._stores import folder_of
-from memcfg.units import format_bytes, parse_bytes, warn_of_few_bytes
+from memcfg.units import ALIGNMENT, format_bytes, parse_bytes, warn_of_few_bytes
 
 if TYPE_CHECKING:
-    from collections import Counter
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from types import TracebackType
     from typing import Self
 
@@ -249,8 +249,10 @@ class SavedTensors:
         self._states: dict[int, StorageWeakRef] = {}  # of modules
         self._inputs: dict[int, StorageWeakRef] = {}  # of modules
         self._callers: list[ReferenceType[SavedBytes]] = []  # inputs that were saved
-        # the bytes of saved tensors by the number of their node, if they are counted
-        self._by_node: Counter[int] | None = None
+        self._may_encode = True  # False if it was planned that all fits
+        # saved tensors and their bytes by the number of their node, if it is recorded
+        self._readers: dict[int, list[tuple[ReferenceType[SavedTensor], int]]] | None
+        self._readers = None
         _all.add(self)
 
     @property
@@ -318,6 +320,76 @@ class SavedTensors:
             account.beside = nbytes
             if account.room() < 0:
                 self._fail("what is in use besides", nbytes, torch.device("cpu"))
+
+    @property
+    def _kept_bytes(self) -> int:
+        """Bytes of tensors that are held as they were saved."""
+        with self._lock:
+            self._account.settle()
+            return self._account.by_kind[KEPT]
+
+    def _node_bytes(self) -> tuple[dict[int, int], dict[int, int], int]:
+        """Return what nodes of the pass read, and what is freed after they have run.
+
+        Both are bytes by the number of a node; the node that was made first runs last.
+        What others hold, too, is not freed. The third number is of bytes by which the
+        allocator rounds up what is held.
+        """
+        read: dict[int, int] = {}
+        last: dict[SavedBytes | SavedTensor, int] = {}
+        with self._lock:
+            for number, saved in (self._readers or {}).items():
+                read[number] = sum(nbytes for _, nbytes in saved)
+                for each in [made for weak, _ in saved if (made := weak()) is not None]:
+                    own = each if each.saved is None else each.saved
+                    last[own] = min(last.get(own, number), number)
+            freed: Counter[int] = Counter()
+            padding = 0
+            for own, number in last.items():
+                if own.charge is not None:
+                    padding += -own.charge.nbytes % ALIGNMENT
+                alone = isinstance(own, SavedTensor) or (
+                    own.is_kept and not own.is_held_elsewhere()
+                )
+                if alone and own.charge is not None:
+                    freed[number] += own.charge.nbytes
+        return read, freed, padding
+
+    def _is_charged(self, tensor: torch.Tensor) -> bool:
+        """Return whether the storage of a tensor is held, and counted."""
+        if tensor.layout is not torch.strided:
+            return False
+        with self._lock:
+            saved = self._by_storage.get(tensor.untyped_storage()._cdata)
+            return saved is not None and saved.is_kept and saved.charge is not None
+
+    @property
+    def _room_bytes(self) -> int:
+        """Bytes of the limit that are neither held nor left to others."""
+        with self._lock:
+            return self._account.room()
+
+    @property
+    def _is_saving(self) -> bool:
+        """Whether it is this context that the running thread saves tensors in."""
+        return any(map(_is_on_top, self._entered))
+
+    @contextmanager
+    def _without_notes(self, modules: Iterable[torch.nn.Module]) -> Iterator[None]:
+        """Call a module without the hook on all modules, which would be compiled.
+
+        Its modules are noted before.
+        """
+        for each in modules:
+            self._note(each, ())
+        hook = self._hook
+        hooks = None if hook is None else hook.hooks_dict_ref()
+        own = None if hook is None or hooks is None else hooks.pop(hook.id, None)
+        try:
+            yield
+        finally:
+            if own is not None and hooks is not None and hook is self._hook:
+                hooks[hook.id] = own
 
     @property
     def _is_packed(self) -> bool:
@@ -458,27 +530,33 @@ class SavedTensors:
         with self._lock:
             self._tally.tensors += 1
             self._begin_pass()
-            if self._by_node is not None:  # whose node was made last
-                self._by_node[_get_sequence_nr() - 1] += _host_bytes(tensor)
-            if _is_leaf(tensor) or _is_leaf(tensor._base):  # the graph holds it
+            made = self._packed(tensor)
+            if self._readers is not None:  # whose node was made last
+                known = self._readers.setdefault(_get_sequence_nr() - 1, [])
+                known.append((ref(made), _host_bytes(tensor)))
+            return made
+
+    def _packed(self, tensor: torch.Tensor) -> SavedTensor:
+        """Save a tensor, in the form that there is room for."""
+        if _is_leaf(tensor) or _is_leaf(tensor._base):  # the graph holds it
+            self._tally.shared += 1
+            return SavedTensor(None, 0, tensor)
+        self._check_device(tensor)
+        if not _is_plain(tensor):
+            return self._leave_as_it_is(tensor)
+        self._claim()
+        address = tensor.untyped_storage()._cdata
+        if address in self._states:
+            self._tally.shared += 1
+            return SavedTensor(None, 0, tensor)
+        known = self._by_storage.get(address)
+        if known is not None:
+            again = known.add(tensor)
+            if again is not None:
                 self._tally.shared += 1
-                return SavedTensor(None, 0, tensor)
-            self._check_device(tensor)
-            if not _is_plain(tensor):
-                return self._leave_as_it_is(tensor)
-            self._claim()
-            address = tensor.untyped_storage()._cdata
-            if address in self._states:
-                self._tally.shared += 1
-                return SavedTensor(None, 0, tensor)
-            known = self._by_storage.get(address)
-            if known is not None:
-                again = known.add(tensor)
-                if again is not None:
-                    self._tally.shared += 1
-                    return again
-                known.spoil()
-            return self._save(tensor, address)
+                return again
+            known.spoil()
+        return self._save(tensor, address)
 
     def _check_device(self, tensor: torch.Tensor) -> None:
         """Raise NotImplementedError for tensors of a device that cannot be held."""
@@ -607,7 +685,7 @@ class SavedTensors:
         returning and taking pages takes time.
         """
         nbytes = new.storage_bytes
-        spare = min(self._largest, self.limit_bytes // 2)
+        spare = min(self._largest, self.limit_bytes // 2) if self._may_encode else 0
         while new.is_kept:
             beside = max(spare, self._encoder.free_bytes())
             if nbytes + beside <= self._account.room() or not self._pack_one():

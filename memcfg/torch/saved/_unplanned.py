@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from contextlib import nullcontext
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -12,8 +13,7 @@ from torch.utils._pytree import tree_leaves
 from memcfg._advice import larger_limit_or
 from memcfg.errors import InfeasiblePlanError
 from memcfg.torch.limit._out_of_memory import OutOfMemoryError
-from memcfg.torch.saved._account import KEPT
-from memcfg.torch.saved._backward_bytes import backward_bytes
+from memcfg.torch.saved._backward_bytes import NodeBytes, backward_bytes
 from memcfg.torch.saved._saved_tensors import SavedTensors
 from memcfg.torch.trace._fakes import LiveStorages, state_of
 from memcfg.torch.trace._traced import nbytes_of, rounded
@@ -21,12 +21,12 @@ from memcfg.units import format_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from torch import nn
 
     from memcfg.devices import SpillPlace
 
-_SHAPES = 256  # the number of shapes whose bytes are known
 _LOSS = 3  # bytes that a loss has in use, in bytes of the outputs
 
 
@@ -45,7 +45,7 @@ def shapes_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, ...]
     return torch.is_grad_enabled(), *(tuple(each.shape) for each in tensors)
 
 
-class _Watch(LiveStorages):
+class Watch(LiveStorages):
     """Counts what a forward phase has in use besides saved tensors, and leaves room.
 
     Parameters
@@ -62,9 +62,12 @@ class _Watch(LiveStorages):
         self, given: Iterable[torch.Tensor], saved: SavedTensors, resident: int
     ) -> None:
         super().__init__(given)
-        self._saved, self._resident = saved, resident
+        self.saved, self._resident = saved, resident
         self._largest = 0
         self.beside_bytes = 0
+        # bytes that nodes of autograd have in use besides gradients, by their number
+        self.inner: dict[int, int] = {}
+        self.retained_bytes = 0  # what nodes free as they run, if anything may free it
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
@@ -73,10 +76,51 @@ class _Watch(LiveStorages):
         for each in tree_leaves(made):
             if isinstance(each, torch.Tensor) and each.layout is torch.strided:
                 self._largest = max(self._largest, nbytes_of(each))
-        beside = max(0, self.bytes_now - self._saved.memory_report().by_kind[KEPT])
-        self.beside_bytes = max(self.beside_bytes, beside)
-        self._saved._leave_beside(self._resident + beside, wanted=self._largest)
+        self.leave(wanted=self._largest if self.saved._may_encode else 0)
         return made
+
+    def leave(self, nbytes: int = 0, *, wanted: int = 0) -> None:
+        """Leave room for what is in use now, and for more bytes.
+
+        Raises OutOfMemoryError if there is none; `wanted` bytes are left if possible.
+        """
+        beside = max(0, self.bytes_now - self.saved._kept_bytes) + nbytes
+        self.beside_bytes = max(self.beside_bytes, beside)
+        self.saved._leave_beside(self._resident + beside, wanted=wanted)
+
+    def hold(self, tensors: Iterable[Any]) -> None:
+        """Count tensors that were made where this mode sees no ops."""
+        for each in tensors:
+            if isinstance(each, torch.Tensor) and each.layout is torch.strided:
+                storage = each.untyped_storage()
+                self._made(storage._cdata, storage, nbytes_of(each), None)
+
+
+class Parts(Protocol):
+    """Runs parts of a model otherwise than in eager mode."""
+
+    @property
+    def has_traced(self) -> bool:
+        """Whether parts were traced in the last pass."""
+
+    @property
+    def fits(self) -> bool:
+        """Whether it was planned that all fits, if a pass is as those before."""
+
+    def running(self, module: nn.Module, watch: Watch) -> AbstractContextManager[None]:
+        """Apply to a forward pass of a model, whose memory is watched."""
+
+    def ended(self, room_bytes: int) -> None:
+        """Take note that a forward pass has left some bytes of the limit."""
+
+    def missed(self) -> None:
+        """Take note that a pass had more in use than was known."""
+
+    def refused(self) -> int:
+        """Take note that a pass had too little room; return bytes it lacks besides."""
+
+    def lines(self) -> list[str]:
+        """Say what is planned."""
 
 
 @dataclass(eq=False)
@@ -91,8 +135,8 @@ class Unplanned:
         Where saved tensors may leave for; None if they stay.
     meter_of : callable
         Returns the meter of a device's bytes, or None if nothing counts them.
-    besides : dict
-        The most bytes in use besides saved tensors, by the shapes of inputs.
+    beside_bytes : int
+        The most bytes that a pass had in use besides saved tensors.
     missed_bytes : int
         Bytes by which a step was above the limit; later steps leave room for them.
     """
@@ -100,11 +144,12 @@ class Unplanned:
     limit_bytes: int | None
     place: SpillPlace | None
     meter_of: Callable[[torch.device], Any]
-    besides: dict[Any, int] = field(default_factory=dict)
+    beside_bytes: int = 0
     missed_bytes: int = 0
+    _told_bytes: int = 0  # of them, what parts know of
     _saved: SavedTensors | None = None
-    # bytes in use when the last step began, and the part of them that is its own
-    _begun: tuple[int, int] | None = None
+    # the meter of the step that runs, and what others had in use when it began
+    _begun: tuple[Any, int] | None = None
 
     @property
     def saved(self) -> SavedTensors | None:
@@ -133,6 +178,7 @@ class Unplanned:
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
         overhead_bytes: int,
+        parts: Parts | None = None,
     ) -> Any:
         """Run forward, and keep what is in use until backward has ended to the limit.
 
@@ -148,6 +194,8 @@ class Unplanned:
             Inputs by name.
         overhead_bytes : int
             Bytes of the optimizer and of wrappers.
+        parts : Parts or None, default None
+            Runs parts of the model as they are planned; None if nothing is planned.
 
         Raises
         ------
@@ -162,77 +210,87 @@ class Unplanned:
         leaves = tree_leaves((tuple(args), dict(kwargs)))
         given = [each for each in leaves if isinstance(each, torch.Tensor)]
         given += state_of(module)
-        self._learn(module, given, limit)
-        own = _bytes_of(given) + overhead_bytes
-        own += sum(nbytes_of(p) for p in module.parameters() if p.requires_grad)
-        resident = own + self.missed_bytes
-        if resident > limit:
-            raise _refusal(resident, limit)
+        self._begin(module, given)
+        trained = [each for each in module.parameters() if each.requires_grad]
+        so_far = [each for each in trained if each.grad is not None]
+        resident = _bytes_of(given) + overhead_bytes + self.missed_bytes
+        resident += sum(map(nbytes_of, so_far))
+        gradients = sum(map(nbytes_of, trained)) - sum(map(nbytes_of, so_far))
+        if parts is not None and self.missed_bytes > self._told_bytes:
+            self._told_bytes = self.missed_bytes
+            parts.missed()
+        if resident + gradients > limit:
+            raise _refusal(resident + gradients, limit)
         saved = self._context(limit)
+        watch = Watch(given, saved, resident)
+        running = nullcontext() if parts is None else parts.running(module, watch)
+        saved._readers = {}
         try:
-            return self._run(forward, args, kwargs, saved, given, resident)
+            saved._may_encode = parts is None or not parts.fits
+            saved._leave_beside(resident)
+            with saved:  # what is packed before it ends may go to its file
+                with watch, running:
+                    made = forward(*args, **kwargs)
+                if parts is not None and parts.has_traced:
+                    self._begun = None  # ops have run to be measured
+                beside = self._left_to_backward(made, watch, resident, gradients)
         except OutOfMemoryError as error:
-            raise self._without_plan(error) from None
-
-    def _run(
-        self,
-        forward: Callable[..., Any],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        saved: SavedTensors,
-        given: Sequence[torch.Tensor],
-        resident: int,
-    ) -> Any:
-        shapes = shapes_of(args, kwargs)
-        known = self.besides.get(shapes)
-        if known is not None:
-            saved._leave_beside(resident + known)
-            with saved:
-                return forward(*args, **kwargs)
-        saved._leave_beside(resident)
-        saved._by_node = Counter()
-        with saved:  # what is packed before it ends may go to its file
-            with _Watch(given, saved, resident) as watch:
-                made = forward(*args, **kwargs)
-            beside = self._left_to_backward(made, saved, resident)
-        saved._by_node = None
-        if len(self.besides) >= _SHAPES:
-            self.besides.clear()
-        self.besides[shapes] = max(beside, watch.beside_bytes)
+            lacking = 0 if parts is None else parts.refused()
+            raise self._without_plan(error, lacking) from None
+        finally:
+            saved._readers = None
+        if parts is not None:
+            parts.ended(0 if saved._is_packed else saved._room_bytes)
+        self.beside_bytes = max(self.beside_bytes, beside, watch.beside_bytes)
         return made
 
-    def _left_to_backward(self, made: Any, saved: SavedTensors, resident: int) -> int:
+    def _left_to_backward(
+        self, made: Any, watch: Watch, resident: int, gradients: int
+    ) -> int:
         """Leave room for what backward and the loss need, and return their bytes."""
         leaves = [each for each in tree_leaves(made) if isinstance(each, torch.Tensor)]
         outputs = [each for each in leaves if each.requires_grad]
-        needs = backward_bytes(outputs, saved._by_node or {})
-        held = _bytes_of(leaves)
+        saved = watch.saved
+        read, freed, padding = saved._node_bytes()
+        needs = backward_bytes(outputs, NodeBytes(read, freed, watch.inner))
+        # and the loss itself, with its gradient
+        held = padding + 2 * max((rounded(1, e.device) for e in outputs), default=0)
+        held += _bytes_of(each for each in leaves if not saved._is_charged(each))
         loss = _LOSS * sum(rounded(each.nbytes, each.device) for each in outputs)
-        beside = held + max(needs.gradients, loss)
+        whole = held + gradients + max(needs.whole, loss)
+        beside = held + max(needs.added, loss)
         saved._leave_beside(resident + beside)
-        if saved._is_packed:  # copies of it are made
-            beside = held + max(needs.whole, loss)
+        if saved._is_packed:  # copies of it are made, and read ahead
+            beside = whole
             saved._leave_beside(resident + beside)
+        kept = resident + whole + watch.retained_bytes
+        leave = partial(saved._leave_beside, kept)
+        ended = None if self._begun is None else partial(self._learn, self._begun)
+        _at_backward(outputs, leave, ended)
         return beside
 
-    def _learn(
-        self, module: nn.Module, given: Sequence[torch.Tensor], limit: int
-    ) -> None:
-        """Measure the last step, where something counts bytes, and begin another."""
+    def _begin(self, module: nn.Module, given: Sequence[torch.Tensor]) -> None:
+        """Begin to measure a step, where something counts bytes."""
         devices = {each.device for each in given}
         meter = self.meter_of(devices.pop()) if len(devices) == 1 else None
+        self._begun = None
         if meter is None:
             return
         gradients = (p.grad for p in module.parameters() if p.grad is not None)
-        if self._begun is not None:
-            start, own = self._begun
-            over = own + meter.peak() - start - limit
-            self.missed_bytes += max(0, over)
-        self._begun = meter.current(), _bytes_of(given) + _bytes_of(gradients)
+        own = _bytes_of(given) + _bytes_of(gradients)
+        self._begun = meter, meter.current() - own
         meter.reset()
 
-    def _without_plan(self, error: OutOfMemoryError) -> OutOfMemoryError:
+    def _learn(self, begun: tuple[Any, int]) -> None:
+        """Note by how much a step that has ended was above the limit."""
+        if begun is self._begun and self.limit_bytes is not None:
+            meter, others = begun
+            self.missed_bytes += max(0, meter.peak() - others - self.limit_bytes)
+            self._begun = None
+
+    def _without_plan(self, error: OutOfMemoryError, lacking: int) -> OutOfMemoryError:
         """Return the error of saved tensors with advice about budgets."""
+        least = self._least(error, lacking)
         more = "raise spill_limit"
         if self.place is None:
             more = "let saved tensors leave: budget(..., spill_to=<a folder>)"
@@ -244,19 +302,53 @@ class Unplanned:
             limit_bytes=self.limit_bytes,
             device=error.device,
             owners=error.owners,
-            hint=larger_limit_or(None, more),
+            hint=larger_limit_or(None, more, first=f"raise the limit to {least}"),
         )
 
-    def report(self, why: str) -> str:
+    def _least(self, error: OutOfMemoryError, lacking: int) -> str:
+        """Return the limit below which the step would fail again."""
+        beside = 0 if self._saved is None else self._saved._account.beside
+        needed = beside + error.in_use_bytes + lacking
+        if error.requested_bytes != beside:
+            needed += error.requested_bytes
+        least = format_bytes(max(needed, (self.limit_bytes or 0) + 1), exact=True)
+        return f"{least} or more"
+
+    def report(self, why: str, parts: Parts | None = None) -> str:
         """Return what is known of the steps."""
         limit = self.limit_bytes
         within = "" if limit is None else f" within {format_bytes(limit)}"
-        lines = [f"Not planned: {why}.", f"It runs in eager mode{within}."]
+        planned = [] if parts is None else parts.lines()
+        what = "What is not planned" if planned else "It"
+        lines = [
+            f"Not planned: {why}.",
+            *planned,
+            f"{what} runs in eager mode{within}.",
+        ]
         if self._saved is not None:
-            most = format_bytes(max(self.besides.values(), default=0))
+            most = format_bytes(self.beside_bytes)
             lines.append(f"In use besides saved tensors: at most {most}.")
             lines.append(str(self._saved.memory_report()))
         return "\n".join(lines)
+
+
+def _at_backward(
+    outputs: Iterable[torch.Tensor],
+    leave: Callable[[], None],
+    ended: Callable[[], None] | None,
+) -> None:
+    """Leave more room if backward keeps its graph, and call a function at its end."""
+    queued: list[bool] = []
+
+    def begin(_: Any) -> None:
+        if torch._C._autograd._get_current_graph_task_keep_graph():
+            leave()
+        if ended is not None and not queued:
+            queued.append(True)
+            torch.autograd.Variable._execution_engine.queue_callback(ended)
+
+    for node in {each.grad_fn for each in outputs if each.grad_fn is not None}:
+        node.register_prehook(begin)
 
 
 def _bytes_of(tensors: Iterable[torch.Tensor]) -> int:
