@@ -109,7 +109,8 @@ class Transforms(nn.Module):
         return self.inner(x, x.flip(0), tgt_mask=mask, src_key_padding_mask=padded)
 
 
-KINDS = [Blocks, Items, Masks, Skips, Reads, Packs, Transforms]
+LONG = pytest.param(Masks, marks=pytest.mark.slow)  # as long as three others
+KINDS = [Blocks, Items, LONG, Skips, Reads, Packs, Transforms]
 
 
 def step(model, x, seed=0):
