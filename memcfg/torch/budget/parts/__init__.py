@@ -2,3 +2,7 @@
 
 See docs/decisions/0041-parts-of-a-model-are-planned.md.
 """
+
+from __future__ import annotations
+
+__all__: list[str] = []
