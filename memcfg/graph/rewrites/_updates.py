@@ -126,7 +126,7 @@ def _needed(graph: Graph) -> dict[int, set[int]]:
         readers = [graph.consumers[tensor][:1] for tensor in op.outputs]
         if _copies_state(graph, op) and any(readers):
             first = min(reader for each in readers for reader in each)
-            followed[index] |= followed[first] - {index}
+            followed[index] |= followed.get(first, set()) - {index}
     return followed
 
 
