@@ -82,7 +82,7 @@ def compress(
         What copies are trained on: ``(x, y)``, ``(x, y, sample_weight)``, or batches
         that can be read several times.
     max_accuracy_loss : float, default 0.005
-        What the accuracy may fall by: a number below 1, unless a metric is named.
+        What the accuracy may fall by: at most 1, unless a metric is named.
     validation_data : tuple, Dataset or sequence of batches, optional
         What the accuracy is measured on; by default `data`.
     validation_split : float, default 0.0
@@ -161,9 +161,9 @@ def compress(
         raise ValueError(f"compress: the quantizer {quantizer!r} takes no {key}")
     encode(np.zeros(1, np.float32), coder=coder)
     loss = nonnegative(max_accuracy_loss, "max_accuracy_loss")
-    if metric is None and loss >= 1:
+    if metric is None and loss > 1:
         raise ValueError(
-            f"max_accuracy_loss must be below 1, got {loss:g}: accuracies are from 0 "
+            f"max_accuracy_loss must be at most 1, got {loss:g}: accuracies are from 0 "
             "to 1, so that a loss of two in a hundred is 0.02"
         )
     data, held_out = _divide(data, validation_data, validation_split)

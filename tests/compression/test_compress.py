@@ -256,7 +256,7 @@ def test_what_is_refused(digits, trained):
         compress(trained, train, quantizer="kmeans")
     with pytest.raises(ValueError, match="max_accuracy_loss must be zero or more"):
         compress(trained, train, -0.1)
-    with pytest.raises(ValueError, match=r"below 1, got 2: .* is 0\.02"):
+    with pytest.raises(ValueError, match=r"at most 1, got 2: .* is 0\.02"):
         compress(trained, train, 2)
     with pytest.raises(TypeError, match="a generator only once"):
         compress(trained, (train for _ in range(2)))
