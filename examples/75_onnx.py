@@ -66,7 +66,7 @@ print("same numbers:", np.allclose(again.predict(x, verbose=0), here, atol=1e-5)
 model.close()
 for layer in again.layers:
     layer.trainable = False
-tuned = nn.Model(again.inputs, nn.Dense(5, name="five")(again.layers[-2].output))
+tuned = nn.Model(again.inputs, nn.Dense(5, name="five")(again.layers[-1].input))
 tuned.compile(nn.Adam(0.01), loss, metrics=["accuracy"])
 limit = "3MiB"
 with mc.budget(limit):
