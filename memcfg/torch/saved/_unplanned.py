@@ -203,10 +203,13 @@ class Unplanned:
             If parameters, gradients, inputs and state alone exceed the limit.
         OutOfMemoryError
             If saved tensors do not fit the rest.
+        ValueError
+            If an input is a nested tensor that has no shape.
         """
         limit = self.limit_bytes
         if limit is None or not torch.is_grad_enabled():
             return forward(*args, **kwargs)
+        shapes_of(args, kwargs)  # or an error of what has none
         leaves = tree_leaves((tuple(args), dict(kwargs)))
         given = [each for each in leaves if isinstance(each, torch.Tensor)]
         given += state_of(module)
