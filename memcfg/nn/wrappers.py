@@ -132,6 +132,16 @@ class _Wrapper(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
         TypeError, ValueError
             If the samples or targets are invalid, or as `Model.fit` does.
         """
+        before = dict(self.__dict__)
+        try:
+            self._fit(X, y, {**(self.fit_kwargs or {}), **kwargs})
+        except BaseException:  # labels and features of these data are not the model's
+            self.__dict__.clear()
+            self.__dict__.update(before)
+            raise
+        return self
+
+    def _fit(self, X: Any, y: Any, options: dict[str, Any]) -> None:
         several = None if y is None else np.asarray(y).shape[1:]
         X, y = validate_data(self, X, y, multi_output=several not in (None, (), (1,)))
         targets = self._targets(y)
@@ -141,10 +151,8 @@ class _Wrapper(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
                 f"{type(self).__name__}: the model is not compiled, or without a loss: "
                 "call compile(optimizer, loss) before"
             )
-        options = {**(self.fit_kwargs or {}), **kwargs}
         self.history_ = model.fit(X, targets, **options)
         self.model_ = model
-        return self
 
     def _made(self, X: Any, y: Any) -> Model:
         """Return the model to train: a new one, or with `warm_start` the one before."""

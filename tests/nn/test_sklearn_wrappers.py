@@ -146,6 +146,16 @@ def test_what_is_refused():
         regressor().set_fit_request(sample_weight=True)
 
 
+def test_a_refused_fit_leaves_the_estimator_as_it_was():
+    made = classifier().fit(ROWS, ROWS[:, 0] > 0)
+    before = made.predict(ROWS)
+    for rows, options in ((ROWS, {"epochs": -3}), (ROWS[:, :1], {"epochs": -3})):
+        with pytest.raises(ValueError, match="epochs must be positive"):
+            made.fit(rows, np.where(ROWS[:, 0] > 0, 6, 5), **options)
+        assert made.classes_.dtype == bool
+        np.testing.assert_array_equal(made.predict(ROWS), before)
+
+
 def test_metadata_is_routed():
     with sklearn.config_context(enable_metadata_routing=True):
         made = regressor().set_fit_request(sample_weight=True)
