@@ -92,7 +92,10 @@ def build(application: Application, given: Arguments) -> Model:
 def _check(function: str, given: Arguments) -> None:
     """Raise ValueError or TypeError for arguments that make no model."""
     weights = given.weights
-    if weights not in (None, IMAGENET) and not os.path.exists(weights or ""):
+    is_known = weights is None
+    if isinstance(weights, str | os.PathLike):
+        is_known = weights == IMAGENET or os.path.isfile(weights)
+    if not is_known:
         raise ValueError(
             f"{function}: weights must be None, 'imagenet' or the path of a file, got "
             f"{weights!r}"
