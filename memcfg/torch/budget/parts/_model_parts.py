@@ -109,7 +109,7 @@ class Parts:
             for each in self._installed:
                 vars(each).pop("forward", None)
             self._installed = []
-            self._shares.watch = None
+            self._shares.stop()
 
     def ended(self, room_bytes: int) -> None:
         """Give parts the room that a pass has left."""

@@ -105,6 +105,11 @@ class Shares:
             self.watch.leave()
         self._saved = []
 
+    def stop(self) -> None:
+        """Count no more, and keep nothing of a part that an error has ended."""
+        self.watch = None
+        self._saved = []
+
     def counted(self) -> None:
         """Count the calls of the pass that has ended."""
         for each in self._all:
