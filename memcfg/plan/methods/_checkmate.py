@@ -233,7 +233,8 @@ def _thinned(request: Request, sequence: list[int]) -> list[int]:
     limit = max(request.limit_bytes or 0, request.step.measure(sequence)[0])
     removed: set[int] = set()
     for index in sorted(again, key=lambda i: (-ops[sequence[i]].seconds, i)):
-        trial = [op for i, op in enumerate(sequence) if i not in {*removed, index}]
+        gone = {*removed, index}
+        trial = [op for i, op in enumerate(sequence) if i not in gone]
         if request.step.measure(trial)[0] <= limit:
             removed.add(index)
     return [op for i, op in enumerate(sequence) if i not in removed]
