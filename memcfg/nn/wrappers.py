@@ -159,7 +159,12 @@ class _Wrapper(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
         if self.warm_start and hasattr(self, "model_"):
             return self.model_
         if not isinstance(self.model, Model):
-            made: Model = self.model(X=X, y=y, **(self.model_kwargs or {}))
+            what = f"{type(self).__name__}: model must be a Model or a function of one"
+            if not callable(self.model):
+                raise TypeError(f"{what}, got {self.model!r}")
+            made = self.model(X=X, y=y, **(self.model_kwargs or {}))
+            if not isinstance(made, Model):
+                raise TypeError(f"{what}, and the function returned {made!r}")
             return made
         if self.warm_start:
             return self.model
@@ -251,6 +256,8 @@ class SKLearnClassifier(ClassifierMixin, _Wrapper):  # type: ignore[misc]
     (100,)
     """
 
+    classes_: npt.NDArray[Any]
+
     def __sklearn_tags__(self) -> Any:
         """Return what scikit-learn asks of an estimator."""
         tags = super().__sklearn_tags__()
@@ -289,7 +296,14 @@ class SKLearnClassifier(ClassifierMixin, _Wrapper):  # type: ignore[misc]
                 f"{kind}"
             )
         self._ndim = y.ndim
-        self.classes_, codes = np.unique(y, return_inverse=True)
+        classes, codes = np.unique(y, return_inverse=True)
+        goes_on = self.warm_start and hasattr(self, "model_")
+        if goes_on and not np.array_equal(classes, self.classes_):
+            raise ValueError(
+                "SKLearnClassifier: warm_start goes on with a model of the classes "
+                f"{self.classes_}, and y has {classes}"
+            )
+        self.classes_ = classes
         if len(self.classes_) == 1:
             raise ValueError(
                 "SKLearnClassifier: all samples are of one class, and a classifier "

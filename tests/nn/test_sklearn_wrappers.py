@@ -156,6 +156,15 @@ def test_a_refused_fit_leaves_the_estimator_as_it_was():
         np.testing.assert_array_equal(made.predict(ROWS), before)
 
 
+def test_what_makes_no_model_is_refused():
+    for model in (None, lambda X, y: None):
+        with pytest.raises(TypeError, match="model must be a Model or a function"):
+            nn.wrappers.SKLearnClassifier(model).fit(ROWS, ROWS[:, 0] > 0)
+    made = classifier(warm_start=True).fit(ROWS, ROWS[:, 0] > 0)
+    with pytest.raises(ValueError, match="warm_start goes on with a model of the"):
+        made.fit(ROWS, np.where(ROWS[:, 0] > 0, 6, 5))
+
+
 def test_metadata_is_routed():
     with sklearn.config_context(enable_metadata_routing=True):
         made = regressor().set_fit_request(sample_weight=True)
