@@ -32,9 +32,15 @@ _FINAL = "final_output"  # the outputs of a model among those of its layers
 
 def _losses_of(given: Any, kind: str) -> Any:
     """Return nested losses with names resolved; ValueError if all are None."""
-    made = tree.map_structure(
-        lambda each: losses.get_loss(each) if isinstance(each, str) else each, given
-    )
+
+    def resolved(each: Any) -> Any:
+        if isinstance(each, str):
+            return losses.get_loss(each)
+        if each is not None and not callable(each):
+            raise TypeError(f"{kind}: a loss is a name, a Loss or None, got {each!r}")
+        return each
+
+    made = tree.map_structure(resolved, given)
     if all(each is None for each in tree.flatten(made)):
         raise ValueError(f"{kind}: at least one loss must not be None, got {given!r}")
     return made
@@ -128,8 +134,8 @@ class FeatureDistillation(DistillationLoss):
 
     Raises
     ------
-    ValueError
-        If a loss is unknown, or all are None.
+    TypeError, ValueError
+        If a loss is unknown or is none, or all are None.
 
     References
     ----------
@@ -316,8 +322,8 @@ class Distiller(Model):
     Raises
     ------
     TypeError, ValueError
-        If a model is none, the models' inputs or outputs differ in shape or dtype, or
-        another argument is invalid.
+        If a model is none, the models share layers with weights, their inputs or
+        outputs differ in shape or dtype, or another argument is invalid.
 
     Examples
     --------
@@ -362,8 +368,11 @@ class Distiller(Model):
             )
         several = distillation_losses
         several = list(several) if isinstance(several, list | tuple) else [several]
+        if not several:
+            raise ValueError("Distiller: distillation_losses must not be empty")
         for each in several:
-            if not callable(getattr(each, "compute_loss", None)):
+            is_class = isinstance(each, type)
+            if is_class or not callable(getattr(each, "compute_loss", None)):
                 raise ValueError(
                     "Distiller: distillation_losses are LogitsDistillation(), "
                     "FeatureDistillation() or objects with a compute_loss, got "
@@ -372,6 +381,11 @@ class Distiller(Model):
             each.validate_model_compatibility(teacher, student)
         weights = [1.0] * len(several)
         if distillation_loss_weights is not None:
+            if not isinstance(distillation_loss_weights, list | tuple):
+                raise TypeError(
+                    "Distiller: distillation_loss_weights must be a list, got "
+                    f"{distillation_loss_weights!r}"
+                )
             weights = [
                 real(each, "Distiller: a weight of a loss")
                 for each in distillation_loss_weights
@@ -537,6 +551,17 @@ def _check_models(teacher: Any, student: Any) -> None:
     for kind, model in (("teacher", teacher), ("student", student)):
         if not isinstance(model, Model):
             raise ValueError(f"Distiller: the {kind} is a Model, got {model!r}")
+    inner = (
+        {leaf for each in model._stacked() for _, leaf in each._leaves()}
+        for model in (teacher, student)
+    )
+    shared = sorted(each.name for each in set.intersection(*inner) if each.weights)
+    if shared:
+        raise ValueError(
+            f"Distiller: teacher and student share {', '.join(map(repr, shared))}, and "
+            "a teacher is not trained: take a teacher with weights of its own, such as "
+            "models.clone_model(teacher) with its weights"
+        )
     if not (teacher.built and student.built):
         return
     for what in ("input", "output"):

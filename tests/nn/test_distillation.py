@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -231,3 +233,33 @@ def test_what_is_refused_in_a_step():
             Own(),
             nn.distillation.FeatureDistillation("mse", None, "end"),
         )
+
+
+def test_models_that_share_layers_are_refused():
+    common = nn.Dense(4, "relu", name="common")
+    teacher, student = (
+        nn.Sequential([nn.Input((8,)), common, nn.Dense(3)]) for _ in range(2)
+    )
+    loss = nn.distillation.LogitsDistillation()
+    for other in (student, teacher):
+        with pytest.raises(ValueError, match="teacher and student share 'common'"):
+            nn.distillation.Distiller(teacher, other, loss)
+    assert len(student.trainable_weights) == 4
+
+
+@pytest.mark.parametrize(
+    ("given", "options", "error", "words"),
+    [
+        ([], {}, ValueError, "must not be empty"),
+        (nn.distillation.LogitsDistillation, {}, ValueError, "LogitsDistillation()"),
+        (None, {"distillation_loss_weights": 0.5}, TypeError, "must be a list"),
+    ],
+)
+def test_losses_that_are_none_are_refused(given, options, error, words):
+    teacher, student = (nn.Sequential([nn.Input((8,)), nn.Dense(3)]) for _ in range(2))
+    given = nn.distillation.LogitsDistillation() if given is None else given
+    with pytest.raises(error, match=re.escape(words)):
+        nn.distillation.Distiller(teacher, student, given, **options)
+    assert teacher.trainable
+    with pytest.raises(TypeError, match="a loss is a name, a Loss or None, got 5"):
+        nn.distillation.LogitsDistillation(loss=5)
