@@ -493,12 +493,18 @@ def pack_int4(
     TypeError
         If the array has another dtype, or is a tensor of a model.
     ValueError
-        If `dtype` is neither of the two.
+        If `dtype` is neither of the two, or an integer has more than 4 bits.
     """
     given = _array(arr, "pack_int4")
     _check_bytes(dtype)
     if given.dtype != dtype:
         raise TypeError(f"pack_int4 takes {dtype}, got {given.dtype}")
+    low, high = (-8, 7) if dtype == "int8" else (0, 15)
+    if given.size and not (low <= given.min() and given.max() <= high):
+        raise ValueError(
+            f"pack_int4 takes integers of {low} to {high} as {dtype}, got "
+            f"{given.min()} to {given.max()}"
+        )
     rows = np.moveaxis(given, axis, 0)
     count = len(rows)
     if count % 2:

@@ -218,3 +218,9 @@ def test_what_is_refused(call, kind, told):
 def test_configurations_say_where_to_look():
     with pytest.raises(AttributeError, match=r"memcfg\.compression"):
         _ = q.Int8QuantizationConfig
+
+
+@pytest.mark.parametrize(("dtype", "value"), [("int8", 8), ("int8", -9), ("uint8", 16)])
+def test_integers_of_more_than_four_bits_are_refused(dtype, value):
+    with pytest.raises(ValueError, match=r"pack_int4 takes integers of -?\d+ to \d+"):
+        nn.quantizers.pack_int4(np.array([[value], [1]], dtype), dtype=dtype)
