@@ -184,3 +184,12 @@ def test_wrong_pixels_are_refused():
 def test_weights_of_no_file_are_refused(weights):
     with pytest.raises(ValueError, match="None, 'imagenet' or the path of a file, got"):
         applications.MobileNetV2(input_shape=(32, 32, 3), alpha=0.35, weights=weights)
+
+
+def test_an_input_tensor_has_the_shape_that_images_need():
+    small, wide = nn.Input((8, 8, 3)), nn.Input((32, 32))
+    options = {"weights": None, "include_top": False}
+    with pytest.raises(ValueError, match="needs images of at least 32 x 32, not 8 x 8"):
+        applications.MobileNetV2(input_tensor=small, **options)
+    with pytest.raises(ValueError, match="must be a height, a width and a number"):
+        applications.MobileNetV2(input_tensor=wide, **options)

@@ -72,6 +72,8 @@ def build(application: Application, given: Arguments) -> Model:
     else:
         x = given.input_tensor
         inputs = _sources(function, given)
+        given = given._replace(input_shape=x.shape[1:])
+        _shape(application, given)
     x = application.body(x, given)
     x = application.head(x, given)
     name = application.name if given.name is None else given.name

@@ -5,8 +5,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from memcfg.nn.applications._application import Application, Arguments, build
-from memcfg.nn.applications._constructor import constructor
+from memcfg.nn.applications._application import Application, Arguments
+from memcfg.nn.applications._constructor import classifier, constructor
 from memcfg.nn.applications._pixels import tf_pixels as preprocess_input
 from memcfg.nn.applications._remote_file import APPLICATIONS, RemoteFile
 from memcfg.nn.applications._shared_layers import head, normalized, padded
@@ -226,18 +226,16 @@ def _nasnet(
     classifier_activation: Any = "softmax",
     name: str | None = None,
 ) -> Model:
-    return build(
+    return classifier(
         application,
-        Arguments(
-            include_top,
-            weights,
-            input_tensor,
-            input_shape,
-            pooling,
-            classes,
-            classifier_activation,
-            name,
-        ),
+        include_top,
+        weights,
+        input_tensor,
+        input_shape,
+        pooling,
+        classes,
+        classifier_activation,
+        name,
     )
 
 
