@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -178,3 +179,17 @@ def test_layers_of_small_graphs_are_planned_like_their_ops(seed, ops, part):
 def test_other_granularities_are_refused():
     with pytest.raises(ValueError, match="unknown granularity 'layers': did you mean"):
         checkmate(granularity="layers")
+
+
+def test_layers_of_ops_that_alternate_are_planned_or_refused():
+    graph = chain(90)
+    ops = tuple(replace(op, replayable=i % 2 == 0) for i, op in enumerate(graph.ops))
+    mixed = replace(graph, ops=ops)
+    limit = share()(mixed).peak_bytes - 64 * 20
+    plan = checkmate(granularity="layer")(mixed, limit)
+    validate(mixed, plan)
+    assert plan.peak_bytes <= limit
+    phases = ("forward", "backward")
+    ops = tuple(replace(op, phase=phases[i % 2]) for i, op in enumerate(graph.ops))
+    with pytest.raises(PlanError, match="at most 64 runs of ops, and the phases of"):
+        checkmate(granularity="layer")(replace(graph, ops=ops))

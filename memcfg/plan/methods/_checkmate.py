@@ -48,7 +48,8 @@ def checkmate(*, granularity: str = "op") -> Policy:
     Policy
         The policy. Without a limit it minimizes the peak; with a limit, recomputation
         within it. Calls raise MissingDependencyError without HiGHS (``pip install
-        highspy``), and with "op" PlanError for a graph of more than 48 ops.
+        highspy``), and PlanError with "op" for a graph of more than 48 ops, with
+        "layer" for one whose phases alternate.
 
     Raises
     ------
@@ -130,6 +131,11 @@ def _of_runs(request: Request) -> Plan:
         return nothing
     request, known = _in_order_of_auto(request)
     runs = Contraction(request, _RUNS)
+    if len(runs.graph.ops) > _RUNS:
+        raise PlanError(
+            f"{request.method} plans at most {_RUNS} runs of ops, and the phases of "
+            f"{request.graph.name!r} alternate too often for so few. Plan with auto()."
+        )
     again = frozenset(runs.stages_of(known))
     nothing = request.scheduled(range(len(request.graph.ops)))
     plans = [_solved(request, Stages(request, runs), nothing, again)]

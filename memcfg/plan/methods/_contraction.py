@@ -18,17 +18,17 @@ if TYPE_CHECKING:
 class Contraction:
     """A request whose graph has at most so many ops, each a run of those of another.
 
-    Runs are neighbours in the graph's order, of one phase, and all of their ops may be
-    recomputed or none. Where there are too many, the two neighbours are joined that
-    have the smallest part of the step's time and of the bytes of its tensors together,
-    so that cheap ops belong to what they follow.
+    Runs are neighbours in the graph's order, all in the forward phase or none, and are
+    recomputed if all of their ops may be. Where there are too many, the two neighbours
+    are joined that have the smallest part of the step's time and of the bytes of its
+    tensors together, so that cheap ops belong to what they follow.
 
     Parameters
     ----------
     request : Request
         The request.
     most : int
-        The most ops, which only the conditions above may exceed.
+        The most ops. There are more where phases alternate.
 
     Attributes
     ----------
@@ -71,7 +71,8 @@ class Contraction:
         """Return the runs: as few as joining the lightest neighbours must make.
 
         First those are joined that need no more bytes together than one of them does,
-        since a run holds its inputs and its outputs at once.
+        since a run holds its inputs and its outputs at once; and last those of which
+        the forward phase then cannot be recomputed.
         """
         runs = [range(index, index + 1) for index in range(len(self._given.ops))]
         weights = self._weights()
@@ -79,6 +80,7 @@ class Contraction:
             (self._kind, self._need),
             (self._phase, self._need),
             (self._phase, None),
+            (self._is_forward, None),
         )
         for kind, need in rounds:
             kinds = [kind(run.start) for run in runs]
@@ -116,17 +118,17 @@ class Contraction:
             for op, made in zip(graph.ops, nbytes, strict=True)
         ]
 
-    def _phase(self, op: int) -> tuple[bool, bool]:
-        """Say which runs may be joined; ops of the forward phase must stay repeatable.
+    def _is_forward(self, op: int) -> bool:
+        return self._given.ops[op].phase == "forward"
 
-        Where a backward op is joined with an update, neither is computed again.
-        """
-        forward = self._given.ops[op].phase == "forward"
+    def _phase(self, op: int) -> tuple[bool, bool]:
+        """Tell ops of the forward phase apart by whether they may be recomputed."""
+        forward = self._is_forward(op)
         return forward, forward and op in self._request.repeatable
 
     def _kind(self, op: int) -> tuple[bool, bool]:
-        forward = self._given.ops[op].phase == "forward"
-        return forward, op in self._request.repeatable
+        """Tell all ops apart by whether they may be recomputed."""
+        return self._is_forward(op), op in self._request.repeatable
 
     @cached_property
     def _updates(self) -> dict[int, int]:
