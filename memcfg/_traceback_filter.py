@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -15,7 +16,7 @@ __all__ = [
     "shorten",
 ]
 
-_ROOT = str(Path(__file__).parent)  # the folder of memcfg
+_ROOT = f"{Path(__file__).parent}{os.sep}"  # the folder of memcfg
 _enabled = False
 
 
@@ -47,7 +48,7 @@ def is_traceback_filtering_enabled() -> bool:
 
 
 def shorten(error: BaseException) -> None:
-    """Take the frames of memcfg out of an error's traceback, if that is wished."""
+    """Take the frames of memcfg out of an error's traceback, if that is enabled."""
     if _enabled:
         error.__traceback__ = _without_own(error.__traceback__)
 

@@ -79,7 +79,7 @@ if not TYPE_CHECKING:  # otherwise type checkers would accept any name
 
 
 def set_backend(backend: str) -> None:
-    """Accept the name of what computes, and no other.
+    """Check the name of the backend, of which there is one.
 
     Parameters
     ----------
@@ -93,8 +93,8 @@ def set_backend(backend: str) -> None:
     """
     if backend != "memcfg":
         raise ValueError(
-            f"memcfg computes itself, and has no backend {backend!r}: Keras has, whose "
-            "models train within a limit by memcfg.torch.budget"
+            f"memcfg has no backend {backend!r}: use Keras with its PyTorch backend, "
+            "whose models memcfg.torch.budget trains within a limit"
         )
 
 
